@@ -1,0 +1,54 @@
+#include "core/base/err.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum zf_status zf_vfail(struct zf_err *e, enum zf_status code, const char *where, const char *fmt, va_list ap)
+{
+    /* The arguments may point into *e (a message that is wrapped in another): format beside it first. */
+    char message[sizeof e->message], place[sizeof e->where];
+    vsnprintf(message, sizeof message, fmt, ap);
+    snprintf(place, sizeof place, "%s", where ? where : "");
+    e->code = code;
+    memcpy(e->message, message, sizeof message);
+    memcpy(e->where, place, sizeof place);
+    return code;
+}
+
+enum zf_status zf_fail(struct zf_err *e, enum zf_status code, const char *where, const char *fmt, ...)
+{
+    va_list ap;
+    va_start(ap, fmt);
+    zf_vfail(e, code, where, fmt, ap);
+    va_end(ap);
+    return code;
+}
+
+enum zf_status zf_fail_errno(struct zf_err *e, const char *where, const char *fmt, ...)
+{
+    int number = errno;
+    va_list ap;
+    va_start(ap, fmt);
+    zf_vfail(e, ZF_IO, where, fmt, ap);
+    va_end(ap);
+    size_t n = strlen(e->message);
+    snprintf(e->message + n, sizeof e->message - n, ": %s", strerror(number));
+    return ZF_IO;
+}
+
+enum zf_status zf_fail_memory(struct zf_err *e, const char *what)
+{
+    return zf_fail(e, ZF_MEMORY, NULL, "the system refused memory for %s", what);
+}
+
+const char *zf_status_text(enum zf_status s)
+{
+    switch (s) {
+#define X(name, code, text) \
+    case ZF_##name: return text;
+        ZF_STATUS_MAP(X)
+#undef X
+    }
+    return "unknown status";
+}

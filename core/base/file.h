@@ -1,0 +1,37 @@
+/* Files: mapping, reading whole, writing so that a reader sees the old or the new content, never half of one. */
+#ifndef ZF_BASE_FILE_H
+#define ZF_BASE_FILE_H
+
+#include "core/base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+
+/* A read-only view of a file. data is NULL when the file is empty. */
+struct zf_map {
+    const unsigned char *data;
+    size_t size;
+};
+
+enum zf_status zf_map_open(struct zf_map *out, const char *path, struct zf_err *e); /* ZF_IO; regular files only */
+void zf_map_close(struct zf_map *m);
+
+/* The whole file, NUL-terminated, to be freed. More than `limit` bytes is ZF_FORMAT. *size may be NULL. */
+enum zf_status zf_file_read(char **out, size_t *size, const char *path, size_t limit, struct zf_err *e);
+
+/* Written beside, fsync, rename, fsync of the directory. */
+enum zf_status zf_file_write_atomic(const char *path, const void *data, size_t size, struct zf_err *e);
+enum zf_status zf_file_copy(const char *from, const char *to, struct zf_err *e); /* atomic as well */
+enum zf_status zf_file_sync_directory(const char *path, struct zf_err *e);
+
+bool zf_file_exists(const char *path);
+bool zf_directory_exists(const char *path);
+enum zf_status zf_directory_make(const char *path, struct zf_err *e); /* with parents; existing is fine */
+
+/* "a/b" + "c" -> "a/b/c"; an absolute name stands for itself. To be freed; NULL = no memory. */
+char *zf_path_join(const char *directory, const char *name);
+char *zf_path_directory(const char *path); /* "a/b" -> "a", "b" -> "."; to be freed */
+
+/* All of `size` bytes, over short writes and EINTR. */
+enum zf_status zf_write_all(int fd, const void *data, size_t size, const char *path, struct zf_err *e);
+
+#endif

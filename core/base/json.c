@@ -1,0 +1,35 @@
+#include "core/base/json.h"
+#include "core/base/file.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum zf_status zf_json_parse(json_t **out, const char *text, size_t size, const char *path, struct zf_err *e)
+{
+    json_error_t at;
+    *out = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
+    if (*out) return ZF_OK;
+    char where[512];
+    snprintf(where, sizeof where, "%s:%d:%d", path, at.line, at.column);
+    return zf_fail(e, ZF_FORMAT, where, "no valid JSON: %s", at.text);
+}
+
+enum zf_status zf_json_file(json_t **out, const char *path, size_t limit, struct zf_err *e)
+{
+    char *text;
+    size_t size;
+    *out = NULL;
+    ZF_TRY(zf_file_read(&text, &size, path, limit, e));
+    enum zf_status s = zf_json_parse(out, text, size, path, e);
+    free(text);
+    return s;
+}
+
+json_t *zf_json_real(double x)
+{
+    if (isnan(x)) return json_string("nan");
+    if (isinf(x)) return json_string(x > 0 ? "inf" : "-inf");
+    return json_real(x);
+}

@@ -1,0 +1,17 @@
+/* JSON through Jansson: strict (duplicate keys refused), errors with file:line:column. */
+#ifndef ZF_BASE_JSON_H
+#define ZF_BASE_JSON_H
+
+#include "core/base/err.h"
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Parses text; on failure ZF_FORMAT with `path:line:column` as the place. To be released with json_decref. */
+enum zf_status zf_json_parse(json_t **out, const char *text, size_t size, const char *path, struct zf_err *e);
+enum zf_status zf_json_file(json_t **out, const char *path, size_t limit, struct zf_err *e);
+
+/* Floats that read back to the same value; NaN and infinities as the strings "nan", "inf", "-inf" (README, metrics.jsonl). */
+json_t *zf_json_real(double x);
+
+#endif

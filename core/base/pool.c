@@ -1,0 +1,118 @@
+/* Jobs are announced by a generation counter. Workers spin shortly, then sleep; so a chain of small jobs costs no system
+ * call, and an idle pool no processor. */
+#include "core/base/pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
+struct zf_pool {
+    int threads;
+    pthread_t *workers;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    void (*task)(void *, size_t);
+    void *ctx;
+    size_t tasks;
+    atomic_size_t next;
+    atomic_int busy;          /* workers that have not yet finished the present job */
+    atomic_ulong generation;  /* changes with each job */
+    atomic_bool quit;
+};
+
+static void work(struct zf_pool *p)
+{
+    for (;;) {
+        size_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
+        if (i >= p->tasks) return;
+        p->task(p->ctx, i);
+    }
+}
+
+static void *worker(void *arg)
+{
+    struct zf_pool *p = arg;
+    unsigned long seen = 0;
+#ifdef _OPENMP
+    omp_set_num_threads(1); /* a library's own threads would fight with ours and change sums */
+#endif
+    for (;;) {
+        for (int spin = 0; spin < 2000 && atomic_load(&p->generation) == seen; spin++) __builtin_ia32_pause();
+        if (atomic_load(&p->generation) == seen) {
+            pthread_mutex_lock(&p->lock);
+            while (atomic_load(&p->generation) == seen) pthread_cond_wait(&p->wake, &p->lock);
+            pthread_mutex_unlock(&p->lock);
+        }
+        seen = atomic_load(&p->generation);
+        if (atomic_load(&p->quit)) return NULL;
+        work(p);
+        atomic_fetch_sub(&p->busy, 1);
+    }
+}
+
+static void announce(struct zf_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->generation, 1);
+    pthread_cond_broadcast(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+}
+
+enum zf_status zf_pool_new(struct zf_pool **out, int threads, struct zf_err *e)
+{
+    struct zf_pool *p = calloc(1, sizeof *p);
+    *out = NULL;
+    if (!p || !(p->workers = calloc((size_t)threads, sizeof *p->workers))) {
+        free(p);
+        return zf_fail_memory(e, "the worker pool");
+    }
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->wake, NULL);
+    for (p->threads = 1; p->threads < threads; p->threads++)
+        if (pthread_create(&p->workers[p->threads], NULL, worker, p)) {
+            zf_pool_free(p);
+            return zf_fail(e, ZF_MEMORY, NULL, "the system refused a thread (wanted %d); set threads lower", threads);
+        }
+    *out = p;
+    return ZF_OK;
+}
+
+void zf_pool_free(struct zf_pool *p)
+{
+    if (!p) return;
+    atomic_store(&p->quit, true);
+    announce(p);
+    for (int i = 1; i < p->threads; i++) pthread_join(p->workers[i], NULL);
+    pthread_mutex_destroy(&p->lock);
+    pthread_cond_destroy(&p->wake);
+    free(p->workers);
+    free(p);
+}
+
+int zf_pool_threads(const struct zf_pool *p)
+{
+    return p->threads;
+}
+
+void zf_pool_run(struct zf_pool *p, size_t tasks, void (*task)(void *, size_t), void *ctx)
+{
+    p->task = task;
+    p->ctx = ctx;
+    p->tasks = tasks;
+    atomic_store(&p->next, 0);
+    if (p->threads == 1 || tasks < 2) {
+        work(p);
+        return;
+    }
+    atomic_store(&p->busy, p->threads - 1);
+    announce(p);
+    work(p);
+    for (int spin = 0; atomic_load(&p->busy); spin++)
+        if (spin < 4000) __builtin_ia32_pause();
+        else sched_yield();
+}

@@ -1,0 +1,18 @@
+/* Worker pool: runs the tasks 0..n-1 of a job on `threads` threads, the caller among them.
+ * What a task computes may depend on its number only, so results do not depend on the number of threads. */
+#ifndef ZF_BASE_POOL_H
+#define ZF_BASE_POOL_H
+
+#include "core/base/err.h"
+#include <stddef.h>
+
+struct zf_pool;
+
+enum zf_status zf_pool_new(struct zf_pool **out, int threads, struct zf_err *e); /* threads >= 1, the caller included */
+void zf_pool_free(struct zf_pool *p);                                           /* NULL is fine */
+int zf_pool_threads(const struct zf_pool *p);
+
+/* Returns when all tasks are done. One job at a time; not to be called from inside a task. */
+void zf_pool_run(struct zf_pool *p, size_t tasks, void (*task)(void *ctx, size_t index), void *ctx);
+
+#endif

@@ -1,0 +1,56 @@
+/* A model on a device: weights, gradients, activations; forward, backward, loss, logits, key/value cache.
+ *
+ * Owner: whoever called zf_model_open. Flat blocks of `params.elements` fp32 each: weights (the master itself while dtype is f32), grad. Layout of activations: model/workspace.c. */
+#ifndef ZF_MODEL_MODEL_H
+#define ZF_MODEL_MODEL_H
+
+#include "core/data/dataset.h"
+#include "core/model/family.h"
+#include "kernels/ops.h"
+
+struct zf_workspace;
+
+struct zf_model {
+    struct zf_model_config config;
+    struct zf_params params;
+    struct zf_arena arena;
+    struct zf_device *device;
+    struct zf_lane *lane;      /* compute */
+    float *weights;            /* [params.elements] */
+    float *grad;               /* [params.elements]; NULL until zf_model_reserve with training */
+    struct zf_workspace *work; /* activations for the largest micro-batch */
+};
+
+/* Sizes of the workspace, by the same function that lays it out: the plan and the allocation cannot disagree. */
+struct zf_workspace_sizes {
+    size_t activations, logits, cache, batch;
+};
+struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, size_t tokens, bool training);
+
+/* Weights from a Hugging Face folder, or random ones if `hf` is NULL (init_std, seed). Allocates weights only. */
+struct zf_hf;
+enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed, struct zf_device *d, struct zf_err *e);
+void zf_model_close(struct zf_model *m);
+
+/* Allocates gradients (training) and the workspace for micro-batches of up to `tokens` tokens. Once. */
+enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, bool training, struct zf_err *e);
+
+/* Issues forward and loss of a micro-batch; with `backward` gradients are added into grad, each loss scaled by loss_scale (1 / label tokens of the whole step).
+ * *total (device memory, double) += the sum of the losses. The batch's memory may be reused when this returns. */
+enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool backward, float loss_scale, double *total, struct zf_err *e);
+
+/* Forward; logits [tokens][vocab] of all positions to host memory. Waits. */
+enum zf_status zf_model_logits(struct zf_model *m, const struct zf_batch *b, float *logits, struct zf_err *e);
+
+enum zf_status zf_model_zero_grad(struct zf_model *m, struct zf_err *e);
+
+/* Generation: tokens of one sequence appended to the cache; logits [vocab] of the last to host memory. Waits. cache_tokens is the room. */
+struct zf_cache;
+enum zf_status zf_cache_new(struct zf_cache **out, struct zf_model *m, size_t room, struct zf_err *e);
+void zf_cache_free(struct zf_cache *c);
+enum zf_status zf_cache_append(struct zf_cache *c, const int32_t *ids, size_t count, float *logits, struct zf_err *e);
+
+/* fp32 export of the weights as a folder that transformers loads. `config_json`: the source's, or zf_model_config_write's. */
+enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from, enum zf_dtype type, struct zf_err *e);
+
+#endif

@@ -1,0 +1,49 @@
+/* "It fits or it says no": bytes by category, before anything is allocated, against what there is. */
+#ifndef ZF_PLAN_MEMORY_H
+#define ZF_PLAN_MEMORY_H
+
+#include "core/base/err.h"
+#include "core/model/family.h"
+#include <stddef.h>
+
+/* What there is, in bytes; SIZE_MAX = no such limit. */
+struct zf_memory_limits {
+    size_t available;      /* MemAvailable */
+    size_t cgroup;         /* the tightest of all ancestors, v1 or v2: limit minus usage, reclaimable file cache not counted as used */
+    char cgroup_path[512]; /* which one */
+    size_t option;         /* memory_limit, minus what this process has already */
+    size_t resident;       /* of this process now */
+    size_t least;          /* the smallest of the above */
+    const char *least_name;
+};
+
+/* root: "/" ; tests give fake trees (root/proc/meminfo, root/proc/self/cgroup, root/sys/fs/cgroup/...). memory_limit 0: none. */
+void zf_memory_limits_read(struct zf_memory_limits *out, const char *root, size_t memory_limit);
+
+enum zf_plan_row { ZF_PLAN_WEIGHTS, ZF_PLAN_GRADIENTS, ZF_PLAN_MOMENTS, ZF_PLAN_ACTIVATIONS, ZF_PLAN_LOGITS, ZF_PLAN_CACHE, ZF_PLAN_BATCH, ZF_PLAN_DATA, ZF_PLAN_OTHER, ZF_PLAN_ROWS };
+
+struct zf_memory_plan {
+    size_t bytes[ZF_PLAN_ROWS];
+    size_t total;
+    size_t tokens;      /* of the largest micro-batch: its sequences times the longest row */
+    size_t micro_batch; /* sequences; chosen here where the option is auto */
+};
+
+struct zf_memory_request {
+    const struct zf_model_config *config;
+    const struct zf_params *params;
+    size_t batch_size, micro_batch; /* sequences; micro_batch 0: auto, the largest that fits, at most 4096 tokens unless one row is longer */
+    size_t sequence_length;         /* the longest row that can occur, validation included */
+    size_t data_bytes;              /* what the datasets will hold */
+    bool training;                  /* false: forward only (check of generate) */
+};
+void zf_memory_plan_make(struct zf_memory_plan *out, const struct zf_memory_request *r, size_t limit);
+
+/* ZF_MEMORY with the numbers and what would make it fit (a smaller micro_batch, sequence_length), if total > limits->least. */
+enum zf_status zf_memory_plan_check(const struct zf_memory_plan *p, const struct zf_memory_request *r, const struct zf_memory_limits *l, struct zf_err *e);
+
+const char *zf_plan_row_name(enum zf_plan_row r);
+/* "1.50 GiB" into buffer, returned. */
+const char *zf_bytes_text(size_t bytes, char *buffer, size_t size);
+
+#endif

@@ -1,0 +1,97 @@
+/* The device interface: what core asks of a machine that holds weights and multiplies matrices.
+ *
+ * A backend (host, later cuda and sim) is one struct of function pointers. Work is *issued* into lanes: a lane is an in-order
+ * queue, an event marks a point in one, a lane waits for events without holding up the thread that issues. Every function
+ * returns a status; what goes wrong inside issued work comes up at the next zf lane_sync or event_sync.
+ * Kernels are flat functions over raw pointers (kernels/ops.h); none allocates; workspaces are passed.
+ * Threads: one thread issues into a lane; lane_sync, event_sync may be called from any. */
+#ifndef ZF_KERNELS_DEVICE_H
+#define ZF_KERNELS_DEVICE_H
+
+#include "core/base/err.h"
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { ZF_DEVICE_ABI = 1 };
+
+enum zf_dtype { ZF_F32, ZF_BF16, ZF_F16, ZF_F64, ZF_I32, ZF_I64, ZF_U8, ZF_DTYPES };
+
+enum zf_memory_kind {
+    ZF_MEM_DEVICE, /* where kernels work */
+    ZF_MEM_PINNED  /* host memory that the device can copy from and to without staging */
+};
+
+/* What an allocation is for: the rows of the memory plan and of the live table (device_info.bytes). */
+#define ZF_MEM_TAG_MAP(X) \
+    X(WEIGHTS, "weights") X(GRADIENTS, "gradients") X(MOMENTS, "moments") X(ACTIVATIONS, "activations") \
+    X(LOGITS, "logits") X(CACHE, "key/value cache") X(BATCH, "batch") X(OTHER, "other")
+enum zf_mem_tag {
+#define X(name, text) ZF_TAG_##name,
+    ZF_MEM_TAG_MAP(X)
+#undef X
+    ZF_MEM_TAGS
+};
+
+struct zf_device;
+struct zf_lane;
+struct zf_event;
+
+struct zf_device_options {
+    int threads;         /* 0: the physical cores of the affinity mask */
+    const char *isa;     /* host: force a path (scalar, avx2, avx512); NULL: the best there is */
+    bool synchronous;    /* run each op inside the call that issues it, for debugging */
+};
+
+struct zf_device_info {
+    char description[256]; /* "2 threads, avx512, oneDNN 2.6.3 (avx512_core_amx_bf16)" */
+    char isa[32];          /* which path own kernels take */
+    char products[64];     /* library and version of matrix products, with what it dispatches to: part of what "same bits" means */
+    int threads;
+    bool bf16_products;    /* the hardware multiplies bf16 */
+    size_t total_bytes, free_bytes;          /* memory of the device; 0 = not known */
+    size_t bytes[ZF_MEM_TAGS], peak_bytes;   /* allocated now, by tag; the most there was */
+};
+
+struct zf_ops;
+
+/* One backend. Pointers marked "may be NULL" are optional. */
+struct zf_device_type {
+    uint32_t abi; /* ZF_DEVICE_ABI */
+    const char *name;
+    enum zf_status (*open)(struct zf_device **out, const struct zf_device_options *o, struct zf_err *e);
+    void (*close)(struct zf_device *d); /* all lanes, events and memory must have been freed */
+    void (*info)(struct zf_device *d, struct zf_device_info *out);
+
+    enum zf_status (*alloc)(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out, struct zf_err *e); /* 64-aligned, zeroed */
+    void (*free)(struct zf_device *d, void *p); /* NULL is fine */
+
+    enum zf_status (*lane_new)(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
+    void (*lane_free)(struct zf_lane *l); /* waits for what was issued */
+    enum zf_status (*lane_sync)(struct zf_lane *l, struct zf_err *e); /* the caller waits; the first error of the lane, once */
+    double (*lane_busy)(struct zf_lane *l);                           /* seconds spent working since the lane was made */
+
+    enum zf_status (*event_new)(struct zf_device *d, struct zf_event **out, struct zf_err *e);
+    void (*event_free)(struct zf_event *v);
+    enum zf_status (*event_record)(struct zf_lane *l, struct zf_event *v); /* done when all issued before it is done */
+    enum zf_status (*event_wait)(struct zf_lane *l, struct zf_event *v);   /* the lane waits; an event never recorded is done */
+    enum zf_status (*event_sync)(struct zf_event *v, struct zf_err *e);    /* the caller waits */
+
+    enum zf_status (*copy)(struct zf_lane *l, void *to, const void *from, size_t bytes);
+    enum zf_status (*fill)(struct zf_lane *l, void *to, int byte, size_t bytes);
+
+    const struct zf_ops *ops;
+};
+
+/* The head of every backend's device. */
+struct zf_device {
+    const struct zf_device_type *type;
+};
+
+/* Opens the backend called `name`. ZF_USAGE names the ones there are. */
+enum zf_status zf_device_open(struct zf_device **out, const char *name, const struct zf_device_options *o, struct zf_err *e);
+
+size_t zf_dtype_size(enum zf_dtype t);
+const char *zf_dtype_name(enum zf_dtype t); /* "f32", "bf16", ... */
+
+#endif

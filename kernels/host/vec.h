@@ -1,0 +1,143 @@
+/* Sixteen floats, on whichever instructions this file is compiled for (ZF_VEC_SCALAR, ZF_VEC_AVX2, ZF_VEC_AVX512).
+ *
+ * The three give the same bits: the width is 16 everywhere, a sum of lanes has one order, a*b+c is fused where it is written vfma and
+ * nowhere else (-ffp-contract=off), and exp is ours. min and max return the second operand if one is NaN (as x86 does). */
+#ifndef ZF_HOST_VEC_H
+#define ZF_HOST_VEC_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { VW = 16 };
+
+#if defined(ZF_VEC_AVX512)
+#include <immintrin.h>
+typedef __m512 vf;
+static inline __mmask16 vmask_(size_t n) { return (__mmask16)((1u << n) - 1); }
+static inline vf vset(float x) { return _mm512_set1_ps(x); }
+static inline vf vload(const float *p) { return _mm512_loadu_ps(p); }
+static inline void vstore(float *p, vf a) { _mm512_storeu_ps(p, a); }
+static inline vf vload_n(const float *p, size_t n) { return _mm512_maskz_loadu_ps(vmask_(n), p); } /* n < 16; the rest is 0 */
+static inline void vstore_n(float *p, vf a, size_t n) { _mm512_mask_storeu_ps(p, vmask_(n), a); }
+static inline vf vadd(vf a, vf b) { return _mm512_add_ps(a, b); }
+static inline vf vsub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+static inline vf vmul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+static inline vf vdiv(vf a, vf b) { return _mm512_div_ps(a, b); }
+static inline vf vfma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+static inline vf vmin(vf a, vf b) { return _mm512_min_ps(a, b); }
+static inline vf vmax(vf a, vf b) { return _mm512_max_ps(a, b); }
+static inline vf vsqrt(vf a) { return _mm512_sqrt_ps(a); }
+static inline vf vround(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+static inline vf vpow2(vf n) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23)); }
+/* a < b ? x : y, lane by lane; false where a or b is NaN. */
+static inline vf vselect_lt(vf a, vf b, vf x, vf y) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x); }
+
+#elif defined(ZF_VEC_AVX2)
+#include <immintrin.h>
+typedef struct { __m256 a, b; } vf;
+static inline __m256i vmask8_(size_t n)
+{
+    static const int32_t ones[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+    return _mm256_loadu_si256((const __m256i *)(const void *)(ones + 8 - (n > 8 ? 8 : n)));
+}
+static inline vf vset(float x) { return (vf){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
+static inline vf vload(const float *p) { return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+static inline void vstore(float *p, vf v) { _mm256_storeu_ps(p, v.a); _mm256_storeu_ps(p + 8, v.b); }
+static inline vf vload_n(const float *p, size_t n) { return (vf){_mm256_maskload_ps(p, vmask8_(n)), n > 8 ? _mm256_maskload_ps(p + 8, vmask8_(n - 8)) : _mm256_setzero_ps()}; }
+static inline void vstore_n(float *p, vf v, size_t n)
+{
+    _mm256_maskstore_ps(p, vmask8_(n), v.a);
+    if (n > 8) _mm256_maskstore_ps(p + 8, vmask8_(n - 8), v.b);
+}
+#define VF_TWO_(name, op) static inline vf name(vf x, vf y) { return (vf){op(x.a, y.a), op(x.b, y.b)}; }
+VF_TWO_(vadd, _mm256_add_ps)
+VF_TWO_(vsub, _mm256_sub_ps)
+VF_TWO_(vmul, _mm256_mul_ps)
+VF_TWO_(vdiv, _mm256_div_ps)
+VF_TWO_(vmin, _mm256_min_ps)
+VF_TWO_(vmax, _mm256_max_ps)
+#undef VF_TWO_
+static inline vf vfma(vf x, vf y, vf z) { return (vf){_mm256_fmadd_ps(x.a, y.a, z.a), _mm256_fmadd_ps(x.b, y.b, z.b)}; }
+static inline vf vsqrt(vf x) { return (vf){_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)}; }
+static inline vf vround(vf x)
+{
+    return (vf){_mm256_round_ps(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), _mm256_round_ps(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+}
+static inline __m256 vpow2_(__m256 n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)); }
+static inline vf vpow2(vf n) { return (vf){vpow2_(n.a), vpow2_(n.b)}; }
+static inline vf vselect_lt(vf a, vf b, vf x, vf y)
+{
+    return (vf){_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(a.a, b.a, _CMP_LT_OQ)), _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(a.b, b.b, _CMP_LT_OQ))};
+}
+
+#else
+typedef struct { float f[16]; } vf;
+#define VF_LANES_(expr) do { vf r_; for (int i = 0; i < VW; i++) r_.f[i] = (expr); return r_; } while (0)
+static inline vf vset(float x) { VF_LANES_(x); }
+static inline vf vload(const float *p) { VF_LANES_(p[i]); }
+static inline void vstore(float *p, vf v) { memcpy(p, v.f, sizeof v.f); }
+static inline vf vload_n(const float *p, size_t n) { VF_LANES_((size_t)i < n ? p[i] : 0); }
+static inline void vstore_n(float *p, vf v, size_t n) { memcpy(p, v.f, n * sizeof *p); }
+static inline vf vadd(vf a, vf b) { VF_LANES_(a.f[i] + b.f[i]); }
+static inline vf vsub(vf a, vf b) { VF_LANES_(a.f[i] - b.f[i]); }
+static inline vf vmul(vf a, vf b) { VF_LANES_(a.f[i] * b.f[i]); }
+static inline vf vdiv(vf a, vf b) { VF_LANES_(a.f[i] / b.f[i]); }
+static inline vf vfma(vf a, vf b, vf c) { VF_LANES_(fmaf(a.f[i], b.f[i], c.f[i])); }
+static inline vf vmin(vf a, vf b) { VF_LANES_(a.f[i] < b.f[i] ? a.f[i] : b.f[i]); }
+static inline vf vmax(vf a, vf b) { VF_LANES_(a.f[i] > b.f[i] ? a.f[i] : b.f[i]); }
+static inline vf vsqrt(vf a) { VF_LANES_(sqrtf(a.f[i])); }
+static inline vf vround(vf a) { VF_LANES_(rintf(a.f[i])); }
+static inline float vpow2_(float n)
+{
+    if (!(n >= -127 && n <= 128)) return NAN; /* NaN only: vexp clamps */
+    uint32_t u = (uint32_t)((int32_t)n + 127) << 23;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+static inline vf vpow2(vf n) { VF_LANES_(vpow2_(n.f[i])); }
+static inline vf vselect_lt(vf a, vf b, vf x, vf y) { VF_LANES_(a.f[i] < b.f[i] ? x.f[i] : y.f[i]); }
+#undef VF_LANES_
+#endif
+
+static inline vf vzero(void) { return vset(0); }
+
+/* The lanes added as ((0+8)+(4+12)) + ..., i.e. halves, quarters, eighths: one order on every path. */
+static inline float vsum(vf v)
+{
+    float f[16];
+    vstore(f, v);
+    for (int half = 8; half; half /= 2)
+        for (int i = 0; i < half; i++) f[i] += f[i + half];
+    return f[0];
+}
+
+static inline float vmaxall(vf v)
+{
+    float f[16];
+    vstore(f, v);
+    for (int i = 1; i < 16; i++) f[0] = f[i] > f[0] || f[i] != f[i] ? f[i] : f[0]; /* a NaN wins */
+    return f[0];
+}
+
+/* exp within about 1 ulp on [-87.3, 88]; 0 below, e^88 above; NaN for NaN and +infinity. */
+static inline vf vexp(vf x)
+{
+    vf low = vset(-87.33654f), y = vmin(vset(88.0f), vmax(low, x));
+    vf n = vround(vmul(y, vset(1.44269504f)));
+    vf r = vfma(n, vset(-0.693145752f), y);
+    r = vfma(n, vset(-1.42860677e-6f), r);
+    vf p = vset(1.37810305e-3f);
+    p = vfma(p, r, vset(8.37480333e-3f));
+    p = vfma(p, r, vset(4.16699767e-2f));
+    p = vfma(p, r, vset(1.66663811e-1f));
+    p = vfma(p, r, vset(4.99999881e-1f));
+    p = vfma(p, r, vset(1.0f));
+    p = vfma(p, r, vset(1.0f));
+    vf scaled = vmul(p, vpow2(n));
+    return vselect_lt(x, low, vzero(), vadd(scaled, vsub(x, x))); /* x - x: 0, or NaN where x is not finite */
+}
+
+#endif

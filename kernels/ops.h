@@ -1,0 +1,233 @@
+/* Kernels: one struct of arguments an op, flat (pointers, sizes, dtype). Shapes are row-major; ld is the distance of two rows in
+ * elements. Activations and weights have `type` (ZF_F32 now; a backend refuses what it does not have); statistics, losses,
+ * gradients of weights, moments and masters are fp32. Backward kernels *accumulate* into gradients of weights and *overwrite*
+ * gradients of activations, unless an `accumulate` flag says otherwise. Buffers must not overlap unless a comment allows it.
+ *
+ * A batch is one stream of `rows` tokens, without padding: documents stand one behind the other (struct zf_segment), so
+ * nothing here knows of batch and length. A result must not depend on the number of threads: work is split by shape alone,
+ * and a sum has one order. */
+#ifndef ZF_KERNELS_OPS_H
+#define ZF_KERNELS_OPS_H
+
+#include "kernels/device.h"
+
+/* c[m][n] = (c if accumulate) + a[m][k] b[k][n] + bias[n]. trans_a: a is stored [k][m]; trans_b: b is stored [n][k].
+ * type is that of a and b; type_c that of c and bias. */
+struct zf_matmul_args {
+    enum zf_dtype type, type_c;
+    const void *a, *b, *bias; /* bias may be NULL */
+    void *c;
+    size_t m, n, k, lda, ldb, ldc;
+    bool trans_a, trans_b, accumulate;
+};
+
+/* dbias[n] += sum over rows of dy[rows][n]. */
+struct zf_bias_backward_args {
+    enum zf_dtype type;
+    const void *dy;
+    float *dbias;
+    size_t rows, n, ld;
+};
+
+/* y[r][c] = (y if accumulate) + table[index[r] + offset][c]. */
+struct zf_embed_args {
+    enum zf_dtype type;
+    const void *table; /* [*][cols] */
+    const int32_t *index;
+    void *y;
+    size_t rows, cols;
+    int32_t offset;
+    bool accumulate;
+};
+
+/* dtable[index[r] + offset][c] += dy[r][c], in order of r, except where index[r] == skip (OPT's padding row; -1: none). */
+struct zf_embed_backward_args {
+    enum zf_dtype type;
+    const void *dy;
+    const int32_t *index;
+    float *dtable;
+    size_t rows, cols;
+    int32_t offset, skip;
+};
+
+enum { ZF_HEAD_DIM_MAX = 256 }; /* kernels keep a row of a head on the stack */
+
+enum zf_norm_kind { ZF_LAYERNORM, ZF_RMSNORM };
+
+/* Rows of `groups` vectors of `cols` elements each: vector (r, g) is x + r*ldx + g*cols. Ordinary norms have groups = 1; the norms of
+ * Qwen3's queries and keys one group a head, with the same weights. If residual is given, x + residual is normed and
+ * stored in sum ([rows][cols], groups = 1). y may be x. stats[(r*groups + g)*2] = mean (0 for RMS), rstd. */
+struct zf_norm_args {
+    enum zf_dtype type;
+    enum zf_norm_kind kind;
+    const void *x, *residual, *weight, *bias; /* residual, weight, bias may be NULL */
+    void *sum, *y;
+    float *stats; /* may be NULL */
+    size_t rows, groups, cols, ldx, ldy;
+    float eps;
+};
+
+/* dx = (dx if accumulate) + the gradient for x. x is what was normed (the sum, where there was a residual). dx may be dy. */
+struct zf_norm_backward_args {
+    enum zf_dtype type;
+    enum zf_norm_kind kind;
+    const void *dy, *x, *weight; /* weight may be NULL */
+    const float *stats;
+    void *dx;
+    size_t rows, groups, cols, lddy, ldx, lddx;
+    bool accumulate;
+};
+
+/* dweight[c] += sum over rows and groups of dy * xhat; dbias[c] += sum of dy. Either may be NULL. */
+struct zf_norm_backward_weight_args {
+    enum zf_dtype type;
+    enum zf_norm_kind kind;
+    const void *dy, *x;
+    const float *stats;
+    float *dweight, *dbias;
+    size_t rows, groups, cols, lddy, ldx;
+};
+
+/* Rotates pairs (d, d + head_dim/2) of `heads` heads in place: x + r*ld + h*head_dim. table is [positions][head_dim/2][2]: cos, sin.
+ * inverse: by the negative angle (backward). head_dim is even. */
+struct zf_rope_args {
+    enum zf_dtype type;
+    void *x;
+    const float *table;
+    const int32_t *position; /* [rows] */
+    size_t rows, heads, head_dim, ld;
+    bool inverse;
+};
+
+/* Queries q_begin .. q_begin + q_count of the stream see keys k_begin .. ; the last query sees all k_count keys, the one before
+ * it all but the last, and so on (causal). In training q and k ranges are the same: a document. */
+struct zf_segment {
+    size_t q_begin, q_count, k_begin, k_count; /* k_count >= q_count */
+};
+
+/* o = softmax(scale q k^T) v per segment and head; kv head = head / (heads / kv_heads). q + r*ldq + head*head_dim, k and v likewise with ldkv.
+ * lse[r*heads + head] = log of the sum of exp(scale q k), kept for backward (may be NULL). */
+struct zf_attention_args {
+    enum zf_dtype type;
+    const void *q, *k, *v;
+    void *o;
+    float *lse;
+    const struct zf_segment *segments;
+    size_t segment_count, heads, kv_heads, head_dim, ldq, ldkv, ldo;
+    float scale;
+};
+
+/* dq, dk, dv overwritten, in the layout of q, k, v (lddq, lddkv). delta: workspace [rows][heads]; rows are all queries. */
+struct zf_attention_backward_args {
+    enum zf_dtype type;
+    const void *q, *k, *v, *o, *do_;
+    const float *lse;
+    void *dq, *dk, *dv;
+    float *delta;
+    const struct zf_segment *segments;
+    size_t segment_count, heads, kv_heads, head_dim, ldq, ldkv, ldo, lddo, lddq, lddkv;
+    float scale;
+};
+
+enum zf_activation_kind { ZF_RELU, ZF_GELU_TANH, ZF_SWIGLU };
+
+/* y[rows][n] = f(x). SWIGLU: x[r] holds gate[n], then up[n]; y = silu(gate) * up. */
+struct zf_activation_args {
+    enum zf_dtype type;
+    enum zf_activation_kind kind;
+    const void *x;
+    void *y;
+    size_t rows, n, ldx, ldy;
+};
+
+/* dx in the layout of x. dx may be x. */
+struct zf_activation_backward_args {
+    enum zf_dtype type;
+    enum zf_activation_kind kind;
+    const void *dy, *x;
+    void *dx;
+    size_t rows, n, lddy, ldx, lddx;
+};
+
+/* y[n] = a[n] + b[n]. y may be a or b. */
+struct zf_add_args {
+    enum zf_dtype type;
+    const void *a, *b;
+    void *y;
+    size_t n;
+};
+
+/* to[r][c] = from[r][c]. */
+struct zf_copy_rows_args {
+    enum zf_dtype type;
+    const void *from;
+    void *to;
+    size_t rows, cols, ld_from, ld_to;
+};
+
+/* loss[r] = -log softmax(logits[r])[target[r]], 0 where target[r] < 0 (a logit that is not finite makes it not finite). If gradient: the row
+ * becomes scale * (softmax - onehot), 0 where target[r] < 0. Columns n..ld are not touched. */
+struct zf_cross_entropy_args {
+    enum zf_dtype type;
+    void *logits; /* [rows][ld] */
+    const int32_t *target;
+    float *loss; /* [rows] */
+    size_t rows, n, ld;
+    float scale;
+    bool gradient;
+};
+
+/* *total += sum of loss[rows], in order, in double. */
+struct zf_sum_losses_args {
+    const float *loss;
+    size_t rows;
+    double *total;
+};
+
+/* partial[i] = sum of squares of x[i*ZF_SQUARES_CHUNK ...]; ceil(n / ZF_SQUARES_CHUNK) of them. */
+enum { ZF_SQUARES_CHUNK = 65536 };
+struct zf_sum_squares_args {
+    const float *x;
+    double *partial;
+    size_t n;
+};
+
+/* What clipping and the check for finiteness find, once a step: read by adamw on the device, by the host for the log. */
+struct zf_step_norm {
+    double norm;   /* global norm before clipping */
+    double loss;   /* the sum of the step's losses, copied from *loss */
+    float clip;    /* the factor c_t: min(1, clip_norm / norm), 1 where clip_norm is 0 */
+    int32_t apply; /* 0: loss or norm is not finite, nothing may be updated */
+};
+
+/* *out from the partial sums of squares, in order. clip_norm 0: never clips. */
+struct zf_clip_factor_args {
+    const double *partial;
+    size_t count;
+    const double *loss;
+    double clip_norm;
+    struct zf_step_norm *out;
+};
+
+/* AdamW, decoupled decay (Loshchilov and Hutter 2019), one pass over master[n], m[n], v[n], gradient g[n]:
+ *   master -= lr*decay*master;  g' = clip*g;  m = b1 m + (1-b1) g';  v = b2 v + (1-b2) g'^2
+ *   master -= lr * (m / (1-b1^t)) / (sqrt(v / (1-b2^t)) + eps)
+ * weights: the visible copy in `type`, rounded from the master; NULL where it is the master itself. Nothing moves when norm->apply is 0. */
+struct zf_adamw_args {
+    enum zf_dtype type;
+    void *weights;
+    float *master, *m, *v;
+    const float *g;
+    const struct zf_step_norm *norm; /* NULL: clip 1, apply */
+    size_t n;
+    uint64_t t; /* updates, this one included */
+    double lr, beta1, beta2, eps, decay;
+};
+
+struct zf_ops {
+#define ZF_OP(name) enum zf_status (*name)(struct zf_lane *lane, const struct zf_##name##_args *args);
+#include "kernels/ops.def"
+#undef ZF_OP
+};
+
+#endif
