@@ -19,13 +19,15 @@ struct zf_model {
     float *weights;            /* [params.elements] */
     float *grad;               /* [params.elements]; NULL until zf_model_reserve with training */
     struct zf_workspace *work; /* activations for the largest micro-batch */
+    char note[768];            /* what was ignored at loading; empty if nothing */
 };
 
 /* Sizes of the workspace, by the same function that lays it out: the plan and the allocation cannot disagree. */
 struct zf_workspace_sizes {
-    size_t activations, logits, cache, batch;
+    size_t activations, logits, batch;
 };
-struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, size_t tokens, bool training);
+/* tokens: of the largest micro-batch. positions: of the longest document (rows of the rotation table). */
+struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, size_t tokens, size_t positions, bool training);
 
 /* Weights from a Hugging Face folder, or random ones if `hf` is NULL (init_std, seed). Allocates weights only. */
 struct zf_hf;
@@ -33,7 +35,7 @@ enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config 
 void zf_model_close(struct zf_model *m);
 
 /* Allocates gradients (training) and the workspace for micro-batches of up to `tokens` tokens. Once. */
-enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, bool training, struct zf_err *e);
+enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, bool training, struct zf_err *e);
 
 /* Issues forward and loss of a micro-batch; with `backward` gradients are added into grad, each loss scaled by loss_scale (1 / label tokens of the whole step).
  * *total (device memory, double) += the sum of the losses. The batch's memory may be reused when this returns. */
@@ -46,11 +48,19 @@ enum zf_status zf_model_zero_grad(struct zf_model *m, struct zf_err *e);
 
 /* Generation: tokens of one sequence appended to the cache; logits [vocab] of the last to host memory. Waits. cache_tokens is the room. */
 struct zf_cache;
+size_t zf_cache_bytes(const struct zf_model_config *c, size_t room);
 enum zf_status zf_cache_new(struct zf_cache **out, struct zf_model *m, size_t room, struct zf_err *e);
 void zf_cache_free(struct zf_cache *c);
 enum zf_status zf_cache_append(struct zf_cache *c, const int32_t *ids, size_t count, float *logits, struct zf_err *e);
 
-/* fp32 export of the weights as a folder that transformers loads. `config_json`: the source's, or zf_model_config_write's. */
-enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from, enum zf_dtype type, struct zf_err *e);
+/* fp32 export of the weights as a folder that transformers loads. config_json: the source's, or zf_model_config_write's. tokenizer_from: a folder whose
+ * tokenizer files are copied, or NULL. */
+enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from, struct zf_err *e);
+
+/* A parameter's part of a flat block (weights, grad), in the checkpoint's layout, to host memory. turned: scratch of the same size. Waits. */
+enum zf_status zf_model_fetch(const struct zf_model *m, const float *block, const struct zf_param *p, float *host, float *turned, struct zf_err *e);
+
+/* The shape the checkpoint has for a parameter; returns the rank. */
+size_t zf_param_file_shape(const struct zf_param *p, size_t shape[2]);
 
 #endif

@@ -1,0 +1,194 @@
+/* Weights into their place: from a Hugging Face folder, or random. One staging buffer of the largest tensor is all that is held beside them. */
+#include "core/model/workspace.h"
+
+#include "checkpoints/hf.h"
+#include "core/base/rng.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 32 }; /* rows and columns of a tile of a transposition */
+
+/* to[rows][cols] = transpose of from[cols][rows], columns first .. first+n of `to`. */
+static void transpose_in(float *to, size_t rows, size_t cols, const float *from, size_t first, size_t n)
+{
+    for (size_t r0 = 0; r0 < rows; r0 += BLOCK)
+        for (size_t c = 0; c < n; c++)
+            for (size_t r = r0; r < rows && r < r0 + BLOCK; r++) to[r * cols + first + c] = from[c * rows + r];
+}
+
+/* A file's tensor as the parameter is stored. */
+static enum zf_status convert(float *to, const struct zf_param *p, const struct zf_st_tensor *t, struct zf_err *e)
+{
+    if (!p->transposed) return zf_st_floats(to, t, 0, p->rows * p->cols, e);
+    float *rows = malloc(BLOCK * p->rows * sizeof *rows);
+    if (!rows) return zf_fail_memory(e, p->name);
+    enum zf_status s = ZF_OK;
+    for (size_t c = 0; !s && c < p->cols; c += BLOCK) {
+        size_t n = p->cols - c < BLOCK ? p->cols - c : BLOCK;
+        s = zf_st_floats(rows, t, c * p->rows, n * p->rows, e);
+        if (!s) transpose_in(to, p->rows, p->cols, rows, c, n);
+    }
+    free(rows);
+    return s;
+}
+
+static void shape_text(char *to, size_t size, const size_t *shape, size_t rank)
+{
+    size_t at = (size_t)snprintf(to, size, "[");
+    for (size_t i = 0; i < rank && at < size; i++) at += (size_t)snprintf(to + at, size - at, "%s%zu", i ? ", " : "", shape[i]);
+    if (at < size) snprintf(to + at, size - at, "]");
+}
+
+size_t zf_param_file_shape(const struct zf_param *p, size_t shape[2])
+{
+    if (!p->matrix) {
+        shape[0] = p->cols;
+        return 1;
+    }
+    shape[0] = p->transposed ? p->cols : p->rows;
+    shape[1] = p->transposed ? p->rows : p->cols;
+    return 2;
+}
+
+static enum zf_status check_shape(const struct zf_param *p, const struct zf_st_tensor *t, const char *file, struct zf_err *e)
+{
+    size_t want[2], rank = zf_param_file_shape(p, want);
+    if (t->rank == rank && !memcmp(t->shape, want, rank * sizeof *want)) return ZF_OK;
+    char found[128], expected[128];
+    shape_text(found, sizeof found, t->shape, t->rank);
+    shape_text(expected, sizeof expected, want, rank);
+    return zf_fail(e, ZF_FORMAT, file, "tensor %s has shape %s; config.json makes it %s; weights and config.json do not belong together", p->name, found, expected);
+}
+
+/* Bytes of two tensors alike: the embedding and a head that should be tied to it. */
+static bool same_values(const struct zf_st_tensor *a, const struct zf_st_tensor *b)
+{
+    return a->type == b->type && a->bytes == b->bytes && !memcmp(a->data, b->data, a->bytes);
+}
+
+/* The tensor of each parameter, in the order of the list; every needed one found, shapes right. */
+struct source {
+    const struct zf_st_tensor *tensor;
+    const char *file;
+};
+
+static enum zf_status find_sources(struct source *found, struct zf_model *m, const struct zf_hf *hf, struct zf_err *e)
+{
+    const struct zf_params *p = &m->params;
+    const struct zf_st_tensor *head = NULL;
+    size_t unknown = 0;
+    for (size_t i = 0; i < zf_hf_tensor_count(hf); i++) {
+        const char *file;
+        char buffer[512];
+        const struct zf_st_tensor *t = zf_hf_tensor(hf, i, &file);
+        const char *name = zf_family_canonical(&m->config, t->name, buffer, sizeof buffer);
+        if (!name) continue;
+        const struct zf_param *q = zf_param_find(p, name);
+        if (q && found[q - p->list].tensor)
+            return zf_fail(e, ZF_FORMAT, file, "tensor %s is there twice, as %s and as %s", q->name, found[q - p->list].tensor->name, t->name);
+        if (q) found[q - p->list] = (struct source){t, file};
+        else if (m->config.tied && !strcmp(name, "lm_head.weight")) head = t;
+        else if (!unknown++) snprintf(m->note, sizeof m->note, "%s is no tensor of this model and was ignored", t->name);
+    }
+    if (unknown > 1) snprintf(m->note + strlen(m->note), sizeof m->note - strlen(m->note), ", like %zu others", unknown - 1);
+    for (size_t i = 0; i < p->count; i++) {
+        if (!found[i].tensor)
+            return zf_fail(e, ZF_FORMAT, hf->path, "tensor %s is in none of its files; config.json asks for it; the download may be incomplete", p->list[i].name);
+        ZF_TRY(check_shape(&p->list[i], found[i].tensor, found[i].file, e));
+    }
+    const struct zf_param *embed = zf_param_at(p, ZF_SLOT_EMBED, -1);
+    if (head && !same_values(head, found[embed - p->list].tensor))
+        return zf_fail(e, ZF_FORMAT, hf->path, "config.json ties the head to the embedding, but lm_head.weight and %s hold different values; "
+                       "set tie_word_embeddings to false, or remove one of them", embed->name);
+    return ZF_OK;
+}
+
+static void init_tensor(float *to, const struct zf_model *m, const struct zf_param *p, uint64_t seed)
+{
+    const struct zf_model_config *c = &m->config;
+    size_t n = p->rows * p->cols;
+    if (!p->matrix) {
+        bool gain = strstr(p->name, "norm") || strstr(p->name, "ln_");
+        size_t length = strlen(p->name);
+        bool weight = length > 7 && !strcmp(p->name + length - 7, ".weight");
+        for (size_t i = 0; i < n; i++) to[i] = gain && weight ? 1 : 0;
+        return;
+    }
+    bool output = p->slot == ZF_SLOT_O_W || p->slot == ZF_SLOT_DOWN_W;
+    double std = c->init_std / (c->init_scaled_output && output ? sqrt(2.0 * (double)c->layers) : 1);
+    uint32_t stream = (uint32_t)(p - m->params.list);
+    for (size_t i = 0; i < n; i++) to[i] = (float)(std * zf_normal(seed, ZF_STREAM_INIT, stream, i));
+}
+
+static enum zf_status fill_weights(struct zf_model *m, const struct source *sources, uint64_t seed, struct zf_err *e)
+{
+    const struct zf_device_type *t = m->device->type;
+    size_t largest = 0;
+    for (size_t i = 0; i < m->params.count; i++) {
+        size_t n = m->params.list[i].rows * m->params.list[i].cols;
+        if (n > largest) largest = n;
+    }
+    void *staging;
+    ZF_TRY(t->alloc(m->device, ZF_MEM_PINNED, ZF_TAG_OTHER, largest * sizeof(float), &staging, e));
+    enum zf_status s = ZF_OK;
+    for (size_t i = 0; !s && i < m->params.count; i++) {
+        const struct zf_param *p = &m->params.list[i];
+        if (sources) s = convert(staging, p, sources[i].tensor, e);
+        else init_tensor(staging, m, p, seed);
+        if (!s && (s = t->copy(m->lane, m->weights + p->offset, staging, p->rows * p->cols * sizeof(float)))) zf_fail(e, s, p->name, "the device refused a copy");
+        if (!s) s = t->lane_sync(m->lane, e);
+    }
+    t->free(m->device, staging);
+    return s;
+}
+
+enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed, struct zf_device *d, struct zf_err *e)
+{
+    *out = (struct zf_model){.config = *c, .device = d};
+    struct source *sources = NULL;
+    void *weights;
+    enum zf_status s;
+    ZF_GOTO(fail, s, zf_params_build(&out->params, &out->config, &out->arena, e));
+    if (hf) {
+        if (!(sources = calloc(out->params.count, sizeof *sources))) {
+            s = zf_fail_memory(e, "the list of tensors");
+            goto fail;
+        }
+        ZF_GOTO(fail, s, find_sources(sources, out, hf, e));
+    }
+    ZF_GOTO(fail, s, d->type->lane_new(d, "compute", &out->lane, e));
+    ZF_GOTO(fail, s, d->type->alloc(d, ZF_MEM_DEVICE, ZF_TAG_WEIGHTS, out->params.elements * sizeof(float), &weights, e));
+    out->weights = weights;
+    ZF_GOTO(fail, s, fill_weights(out, sources, seed, e));
+    free(sources);
+    return ZF_OK;
+fail:
+    free(sources);
+    zf_model_close(out);
+    return s;
+}
+
+void zf_model_close(struct zf_model *m)
+{
+    if (m->lane) m->device->type->lane_free(m->lane);
+    zf_workspace_free(m->work, m->device);
+    if (m->device) {
+        m->device->type->free(m->device, m->weights);
+        m->device->type->free(m->device, m->grad);
+    }
+    zf_arena_free(&m->arena);
+    *m = (struct zf_model){0};
+}
+
+enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, bool training, struct zf_err *e)
+{
+    void *grad;
+    if (training) {
+        ZF_TRY(m->device->type->alloc(m->device, ZF_MEM_DEVICE, ZF_TAG_GRADIENTS, m->params.elements * sizeof(float), &grad, e));
+        m->grad = grad;
+    }
+    return zf_workspace_new(&m->work, &m->config, m->device, m->lane, tokens, positions, training, e);
+}

@@ -1,0 +1,64 @@
+/* A micro-batch: forward, the loss in chunks of rows (all logits never exist), backward. And full logits, for comparison with other programs. */
+#include "core/model/workspace.h"
+
+static enum zf_status prepare(struct zf_model *m, const struct zf_batch *b, struct zf_err *e)
+{
+    struct zf_workspace *w = m->work;
+    if (b->tokens > w->room)
+        return zf_fail(e, ZF_MEMORY, NULL, "a micro-batch of %zu tokens; the workspace was made for %zu", b->tokens, w->room);
+    ZF_TRY(zf_workspace_load(m, w, b, e));
+    return zf_forward(m, w, b->tokens, b->segment_count, NULL, e);
+}
+
+/* Gradients of the head for rows whose dlogits stand in w->logits. */
+static enum zf_status head_backward(struct zf_model *m, struct zf_workspace *w, size_t first, size_t rows, struct zf_err *e)
+{
+    size_t vocab = m->config.vocab, width = w->w.e;
+    const float *y = w->y + first * width;
+    float *dy = w->dy + first * width;
+    if (!m->config.tied) return zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_HEAD, ZF_SLOTS, -1, rows, width, vocab}, y, w->logits, dy, false, e);
+    float *dembed = zf_grad_at(m, ZF_SLOT_EMBED, -1);
+    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = w->logits, .b = zf_weight_at(m, ZF_SLOT_EMBED, -1), .c = dy, .m = rows, .n = width,
+             .k = vocab, .lda = vocab, .ldb = width, .ldc = width);
+    if (dembed)
+        ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = w->logits, .trans_a = true, .b = y, .c = dembed, .accumulate = true, .m = vocab,
+                 .n = width, .k = rows, .lda = vocab, .ldb = width, .ldc = width);
+    return ZF_OK;
+}
+
+enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool backward, float loss_scale, double *total, struct zf_err *e)
+{
+    struct zf_workspace *w = m->work;
+    size_t vocab = m->config.vocab;
+    ZF_TRY(prepare(m, b, e));
+    for (size_t first = 0; first < b->tokens; first += w->logit_rows) {
+        size_t rows = b->tokens - first < w->logit_rows ? b->tokens - first : w->logit_rows;
+        ZF_TRY(zf_head(m, w, first, rows, e));
+        ZF_ISSUE(m, cross_entropy, e, .type = ZF_F32, .logits = w->logits, .target = w->target + first, .loss = w->loss + first, .rows = rows, .n = vocab,
+                 .ld = vocab, .scale = loss_scale, .gradient = backward);
+        if (backward) ZF_TRY(head_backward(m, w, first, rows, e));
+    }
+    ZF_ISSUE(m, sum_losses, e, .loss = w->loss, .rows = b->tokens, .total = total);
+    return backward ? zf_backward(m, w, b->tokens, b->segment_count, e) : ZF_OK;
+}
+
+enum zf_status zf_model_logits(struct zf_model *m, const struct zf_batch *b, float *logits, struct zf_err *e)
+{
+    struct zf_workspace *w = m->work;
+    const struct zf_device_type *t = m->device->type;
+    size_t vocab = m->config.vocab;
+    ZF_TRY(prepare(m, b, e));
+    for (size_t first = 0; first < b->tokens; first += w->logit_rows) {
+        size_t rows = b->tokens - first < w->logit_rows ? b->tokens - first : w->logit_rows;
+        ZF_TRY(zf_head(m, w, first, rows, e));
+        enum zf_status s = t->copy(m->lane, logits + first * vocab, w->logits, rows * vocab * sizeof *logits);
+        if (s) return zf_fail(e, s, NULL, "the device refused to copy logits");
+    }
+    return t->lane_sync(m->lane, e);
+}
+
+enum zf_status zf_model_zero_grad(struct zf_model *m, struct zf_err *e)
+{
+    enum zf_status s = m->device->type->fill(m->lane, m->grad, 0, m->params.elements * sizeof *m->grad);
+    return s ? zf_fail(e, s, NULL, "the device refused to clear the gradients") : ZF_OK;
+}
