@@ -1,0 +1,114 @@
+"""--help, options, run.cfg: what is said, where, and with which exit code."""
+import json
+import os
+import re
+
+import harness as h
+from harness import expect
+
+COMMANDS = ["check", "init", "options", "status", "list", "log", "generate", "tokenize", "verify", "inspect", "export", "doctor"]
+
+
+def test_help_and_version(folder):
+    text = h.run("--help").stdout
+    for command in COMMANDS + ["--set", "--plain"]:
+        expect(command in text, "--help does not mention", command)
+    expect(re.fullmatch(r"zenflow-console \d+\.\d+\.\d+.*\n", h.run("--version").stdout), "--version")
+    for command in COMMANDS:
+        expect(command in h.run(command, "--help").stdout, command, "--help says nothing of it")
+
+
+def test_usage_errors(folder):
+    expect("check" in h.run("chekc", "x.cfg", code=2).stderr, "the nearest command is not named")
+    expect("--plain" in h.run(h.cfg(folder), "--plian", code=2).stderr, "the nearest switch is not named")
+    h.run("check", code=2)
+    h.run("check", os.path.join(folder, "none.cfg"), code=(2, 7))
+
+
+def test_options(folder):
+    rows = json.loads(h.run("options", "--json").stdout)
+    names = [r["name"] for r in rows]
+    expect(len(names) == len(set(names)) and {"topk_ratio", "learning_rate", "seed", "sample_prompt"} <= set(names), "names", names)
+    plain = h.run("options").stdout
+    expect(all(n in plain for n in names), "the plain table lacks an option")
+
+
+def test_readme_has_the_option_table(folder):
+    table = h.run("options", "--markdown").stdout.strip()
+    with open(os.path.join(h.SOURCE, "README.md"), encoding="utf-8") as f:
+        found = re.search(r"<!-- options: begin[^\n]*-->\n(.*)\n<!-- options: end -->", f.read(), re.S)
+    expect(found, "README.md has lost its markers")
+    expect(found.group(1).strip() == table, "README.md: replace the table between the markers by the output of: zenflow-console options --markdown")
+
+
+def test_all_errors_at_once(folder):
+    path = h.write(os.path.join(folder, "bad.cfg"), "\n".join([
+        "[run]", "seed = one", "", "[modle]", "[train]", "learning_rat = 1e-3", "batch_size = 0", "schedule = cosin", "max_grad_norm = 1",
+        "clip_norm = 1", "clip_norm = 2", "beta1 = 1.5", "no equals sign", "epsilon = nan", "[data]", 'train = "open', ""]))
+    done = h.run("check", path, code=2)
+    for line, word in ((2, "one"), (4, "model"), (6, "learning_rate"), (7, "0"), (8, "cosine"), (9, "clip_norm"), (11, "clip_norm"), (12, "1.5"), (13, ""), (14, "nan"), (16, "")):
+        said = [text for text in done.stderr.splitlines() if re.match(r"zenflow-console: .*bad\.cfg:%d:\d+: " % line, text)]
+        expect(said and word in said[0], f"line {line} ({word}): {done.stderr}")
+    expect(done.stdout == "" or "bad.cfg" not in done.stdout, "errors belong on stderr")
+    expect(os.listdir(folder) == ["bad.cfg"], "something was written")
+
+
+def test_columns_point_at_the_value(folder):
+    path = h.write(os.path.join(folder, "c.cfg"), "[train]\n   batch_size   =   many\n")
+    expect("c.cfg:2:20: " in h.run("check", path, code=2).stderr, "column of the value")
+
+
+def test_habits_are_told_the_right_name(folder):
+    for habit, name in (("max_grad_norm", "clip_norm"), ("gradient_accumulation_steps", "micro_batch"), ("num_train_epochs", "epochs"), ("save_steps", "save_every")):
+        expect(name in h.run("check", h.cfg(folder), "--set", habit + "=1", code=2).stderr, habit)
+
+
+def test_what_this_version_has_not_is_refused_by_name(folder):
+    h.text_file(folder)
+    for change, word in (({"zenflow": {"strategy": "zenflow"}}, "zenflow"), ({"run": {"device": "cuda"}}, "cuda"), ({"run": {"device": "sim"}}, "sim"),
+                         ({"model": {"dtype": "bf16"}}, "bf16"), ({"data": {"format": "jsonl"}}, "jsonl")):
+        expect(word in h.run(h.cfg(folder, **change), "--plain", code=2).stderr, word)
+        expect(not os.path.exists(os.path.join(folder, "out")), word, "left a run directory behind")
+
+
+def test_check_trains_and_writes_nothing(folder):
+    h.text_file(folder)
+    path = h.cfg(folder)
+    before = sorted(os.listdir(folder))
+    expect("MiB" in h.run("check", path).stdout or "KiB" in h.run("check", path).stdout, "no memory table")
+    report = json.loads(h.run("check", path, "--json").stdout, parse_constant=h.no_constant)
+    expect(isinstance(report, dict) and report, "check --json")
+    expect(sorted(os.listdir(folder)) == before, "check wrote something")
+
+
+def test_set_overrides_and_is_checked(folder):
+    h.text_file(folder)
+    path = h.cfg(folder)
+    h.run(path, "--plain", "--set", "steps=3", "--set", "valid_every=0")
+    expect(h.last_step(os.path.join(folder, "out")) == 3, "--set steps=3 was not heeded")
+    expect("topk_ratio" in h.run("check", path, "--set", "topk_ration=0.1", code=2).stderr, "nearest name")
+
+
+def test_init_writes_a_run_cfg_that_check_accepts(folder):
+    text = h.run("init").stdout
+    expect("[run]" in text and "#" in text, "init: no commented run.cfg")
+    h.copy_model(folder, "llama-multi-query-hd20")
+    h.token_file(os.path.join(folder, "rows.safetensors"), 16, 32, 53)
+    made = h.run("init", os.path.join(folder, "model"), os.path.join(folder, "rows.safetensors")).stdout
+    h.run("check", h.write(os.path.join(folder, "made.cfg"), made))
+
+
+def test_the_configs_of_the_repository_are_good(folder):
+    h.run("check", os.path.join(h.SOURCE, "configs", "quickstart.cfg"))
+    done = h.run("check", os.path.join(h.SOURCE, "configs", "finetune.cfg"), code=4)
+    expect("smollm2-135m" in done.stderr, "only the model is missing from finetune.cfg", done.stderr)
+
+
+def test_doctor_status_list(folder):
+    expect(re.search(r"(?i)memory|cpu|thread", h.run("doctor").stdout), "doctor")
+    h.run("list", cwd=folder)
+    expect(h.run("status", os.path.join(folder, "nothing"), code=None).returncode != 0, "status of nothing")
+
+
+if __name__ == "__main__":
+    h.main()

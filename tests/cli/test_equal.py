@@ -1,0 +1,36 @@
+"""What must not depend on how the work is cut up: threads and micro-batches."""
+import os
+
+import harness as h
+from harness import expect
+
+
+def case(folder, name, **changes):
+    place = os.path.join(folder, name)
+    os.mkdir(place)
+    h.token_file(os.path.join(place, "rows.safetensors"), 64, 24, 200, lambda row, at, i: -100 if at < (row * 7) % 20 else i)
+    model = {"family": "qwen3", "layers": 2, "hidden": 48, "heads": 4, "kv_heads": 2, "head_dim": 12, "ffn": 80, "vocab": 200, "context": 24, "tokenizer": None}
+    train = {"steps": 12, "batch_size": 16, "learning_rate": "3e-3", "valid_every": 0}
+    run = changes.pop("run", {})
+    path = h.cfg(place, model=model, data={"train": "rows.safetensors", "sequence_length": None}, train={**train, **changes}, run=run)
+    h.run(path, "--plain")
+    return h.metrics(os.path.join(place, "out"), "step")
+
+
+def test_threads(folder):
+    one, two, five = (case(folder, f"t{n}", run={"threads": n}) for n in (1, 2, 5))
+    for other in (two, five):
+        expect([m["loss"] for m in one] == [m["loss"] for m in other], "losses depend on the number of threads")
+        expect([m["grad_norm"] for m in one] == [m["grad_norm"] for m in other], "norms depend on the number of threads")
+
+
+def test_micro_batches(folder):
+    runs = [case(folder, f"m{n}", micro_batch=n) for n in (1, 4, 16, 5)]
+    for other in runs[1:]:
+        worst = max(abs(a["loss"] - b["loss"]) for a, b in zip(runs[0], other))
+        expect(worst <= 2e-6, f"losses differ by {worst}")
+        expect(all(a["label_tokens"] == b["label_tokens"] for a, b in zip(runs[0], other)), "label tokens")
+
+
+if __name__ == "__main__":
+    h.main()

@@ -1,0 +1,137 @@
+"""Signals, closed pipes, full disks, locks, sockets, memory: the world a run lives in."""
+import os
+import shutil
+import signal
+import subprocess
+import time
+
+import harness as h
+from harness import expect
+
+LONG = {"train": {"steps": 1000000, "valid_every": 0}, "log": {"plain_every": "0s"}}
+
+
+def long_run(folder, **more):
+    h.text_file(folder)
+    path, out = h.cfg(folder, **{**LONG, **more}), os.path.join(folder, "out")
+    p = h.start(path, "--plain", stdout=subprocess.DEVNULL)
+    h.wait_for_step(p, out, 3)
+    return path, out, p
+
+
+def ended_by_signal(out, p):
+    h.finish(p, 5)
+    end = h.metrics(out)[-1]
+    expect(end["type"] == "end" and end["reason"] == "signal", "last line", end)
+    expect(h.only_export(out).endswith(f"step-{h.last_step(out):08d}") and end["step"] == h.last_step(out), "export", h.exports(out), h.last_step(out))
+
+
+def test_sigint(folder):
+    path, out, p = long_run(folder)
+    p.send_signal(signal.SIGINT)
+    ended_by_signal(out, p)
+
+
+def test_sigterm(folder):
+    path, out, p = long_run(folder)
+    p.terminate()
+    ended_by_signal(out, p)
+    expect(h.run("status", out).stdout, "status of a run that was stopped")
+
+
+def test_signal_right_at_the_start(folder):
+    h.text_file(folder, 200000)
+    p = h.start(h.cfg(folder, **LONG), "--plain", stdout=subprocess.DEVNULL)
+    time.sleep(0.15)
+    p.terminate()
+    p.wait(30 * h.SLOW)
+    expect(p.returncode in (5, -signal.SIGTERM), "exit", p.returncode)  # -SIGTERM: before our first instruction
+
+
+def test_sighup_is_ignored(folder):
+    path, out, p = long_run(folder)
+    p.send_signal(signal.SIGHUP)
+    h.wait_for_step(p, out, h.metrics(out, "step", whole=False)[-1]["step"] + 5)
+    p.terminate()
+    ended_by_signal(out, p)
+
+
+def test_closed_stdout_does_not_end_a_run(folder):
+    h.text_file(folder)
+    p = h.start(h.cfg(folder, log={"plain_every": "0s"}, train={"steps": 60}), "--plain")
+    p.stdout.readline()
+    p.stdout.close()
+    h.finish(p, 0)
+    expect(h.last_step(os.path.join(folder, "out")) == 60 and h.exports(os.path.join(folder, "out")), "the run ended early")
+
+
+def test_nothing_grows_after_the_first_steps(folder):
+    path, out, p = long_run(folder, data={"valid_split": 0.1}, train={"steps": 1000000, "valid_every": 5}, log={"sample_every": 5, "plain_every": "0s"})
+    h.wait_for_step(p, out, 12)
+
+    def peak():
+        with open(f"/proc/{p.pid}/status") as f:
+            return next(int(line.split()[1]) for line in f if line.startswith("VmHWM"))
+    before = peak()
+    h.wait_for_step(p, out, 200)
+    after = peak()
+    p.terminate()
+    ended_by_signal(out, p)
+    expect(h.SLOW > 1 or after - before <= 512, f"the peak grew by {after - before} KiB")
+
+
+def test_memory_limit(folder):
+    h.text_file(folder)
+    path = h.cfg(folder, run={"memory_limit": "24M"}, model={"hidden": 512, "heads": 8, "layers": 12, "ffn": 2048})
+    before = sorted(os.listdir(folder))
+    for words in ((path, "--plain"), ("check", path)):
+        began = time.monotonic()
+        done = h.run(*words, code=3)
+        expect(h.SLOW > 1 or time.monotonic() - began < 2, f"{words}: {time.monotonic() - began:.1f} s to say no")
+        expect("memory_limit" in done.stderr and "MiB" in done.stderr + done.stdout, "numbers, and which limit", done.stderr)
+    expect(sorted(os.listdir(folder)) == before, "something was written", os.listdir(folder))
+
+
+def test_full_disk_drops_lines_and_counts_them(folder):
+    h.text_file(folder)
+    out = os.path.join(folder, "out")
+    os.mkdir(out)
+    os.symlink("/dev/full", os.path.join(out, "metrics.jsonl"))
+    done = h.run(h.cfg(folder, train={"steps": 10}), "--plain")
+    expect(h.exports(out) == ["step-00000010"], "export", h.exports(out))
+    log = os.path.join(out, "trainer.log")
+    said = done.stdout + done.stderr + (open(log).read() if os.path.exists(log) else "")
+    expect("dropped" in said, "dropped lines are not counted", said)
+
+
+def test_one_trainer_a_directory(folder):
+    path, out, p = long_run(folder)
+    done = h.run(path, "--plain", program=h.TRAINER, code=8)
+    expect(str(p.pid) in done.stderr, "who holds the run is not named", done.stderr)
+    p.terminate()
+    ended_by_signal(out, p)
+
+
+def test_a_killed_trainer_leaves_no_lock(folder):
+    path, out, p = long_run(folder)
+    p.kill()
+    p.wait()
+    done = h.run(path, "--plain", "--set", "steps=5", code=None, timeout=20)
+    expect(done.returncode != 8, "the dead still hold the run", done.stderr)
+
+
+def test_no_internet_socket(folder):
+    trace = os.path.join(folder, "trace")
+    if not shutil.which("strace") or subprocess.run(["strace", "-f", "-o", "/dev/null", "true"], stderr=subprocess.DEVNULL).returncode:
+        raise h.Skip("strace is not installed, or may not trace here")
+    h.text_file(folder)
+    env = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}  # its leak check cannot run under a tracer
+    for words in ((h.cfg(folder, train={"steps": 3}), "--plain"), ("generate", os.path.join(folder, "out"), "--prompt", "a", "--tokens", "2"), ("doctor",)):
+        h.run("-f", "-qq", "-e", "trace=socket,connect,execve", "-o", trace, h.CONSOLE, *words, program="strace", env=env)
+        calls = open(trace).read()
+        expect("execve(" in calls, "nothing was traced")
+        expect("AF_INET" not in calls and "AF_PACKET" not in calls, words, "opened a socket:", calls)
+
+
+if __name__ == "__main__":
+    h.main()

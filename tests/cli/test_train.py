@@ -1,0 +1,201 @@
+"""A run from start to end, and what it leaves behind."""
+import csv
+import io
+import json
+import math
+import os
+import re
+import struct
+
+import harness as h
+from harness import expect
+
+
+def small_run(folder, **changes):
+    h.text_file(folder)
+    path = h.cfg(folder, **changes)
+    return path, os.path.join(folder, "out"), h.run(path, "--plain")
+
+
+def test_a_run(folder):
+    path, out, done = small_run(folder, data={"valid_split": 0.1}, train={"warmup_steps": 5, "min_learning_rate": "1e-3"}, log={"plain_every": "0s"})
+    expect("\x1b" not in done.stdout and "\r" not in done.stdout, "--plain writes control characters")
+    expect("loss" in done.stdout and "tok/s" in done.stdout and len(done.stdout.splitlines()) >= 40, "progress lines", done.stdout[:2000])
+    lines = h.metrics(out)
+    expect(lines[0]["type"] == "start" and lines[0]["strategy"] == "gpu_only" and lines[0]["options"]["seed"] == 3, "first line", lines[0])
+    expect(lines[-1] == {**lines[-1], "type": "end", "reason": "done", "step": 40}, "last line", lines[-1])
+    steps = [m for m in lines if m["type"] == "step"]
+    expect([m["step"] for m in steps] == list(range(1, 41)), "steps")
+    expect(abs(steps[0]["loss"] - math.log(256)) < 1, "the first loss is not that of a guess", steps[0]["loss"])
+    expect(steps[-1]["loss"] < steps[0]["loss"] - 1.5, "the loss does not fall", [m["loss"] for m in steps])
+    for m in steps:
+        t = m["step"]
+        rate = (1e-3 + (1e-2 - 1e-3) * (1 + math.cos(math.pi * (t - 1) / 40)) / 2) * (t / 5 if t < 5 else 1)
+        expect(abs(m["learning_rate"] - rate) < 1e-12, f"learning rate of step {t}: {m['learning_rate']}, not {rate}")
+        expect(m["grad_norm"] > 0 and 0 < m["clip"] <= 1 and abs(m["clip"] - min(1, 1 / m["grad_norm"])) < 1e-5, "clip", m)
+        expect(m["tokens"] == 4 * 32 and m["label_tokens"] == 4 * 31, "tokens", m)
+    valid = [m for m in lines if m["type"] == "valid"]
+    expect([m["step"] for m in valid] == [20, 40] and valid[1]["loss"] < valid[0]["loss"], "validation", valid)
+    h.json_lines(os.path.join(out, "journal.jsonl"))
+    h.run("check", os.path.join(out, "run.cfg"))
+    export = h.only_export(out)
+    expect(export.endswith("step-00000040") and {"config.json", "model.safetensors"} <= set(os.listdir(export)), "export", os.listdir(export))
+    expect(any(dtype == "F32" for dtype, _, _ in h.read_tensors(os.path.join(export, "model.safetensors")).values()), "export is not f32")
+
+
+def test_an_ended_run_is_over(folder):
+    path, out, _ = small_run(folder, train={"steps": 5})
+    before = {name: open(os.path.join(out, name), "rb").read() for name in ("metrics.jsonl", "journal.jsonl")}
+    done = h.run(path, "--plain")
+    expect("over" in done.stdout + done.stderr, "it does not say that the run is over", done.stdout, done.stderr)
+    expect(all(open(os.path.join(out, n), "rb").read() == data for n, data in before.items()), "an ended run was changed")
+    expect(h.run(path, "--plain", "--resume", "never", code=(1, 2)).stderr, "--resume never on a run that is there")
+
+
+def test_another_run_in_the_directory_is_refused(folder):
+    path, out, _ = small_run(folder, train={"steps": 3})
+    before = open(os.path.join(out, "metrics.jsonl"), "rb").read()
+    for change in ("seed=4", "hidden=64"):
+        done = h.run(path, "--plain", "--set", change, code=(1, 2))
+        expect("dir" in done.stderr or out in done.stderr, "no fix is named", done.stderr)
+    expect(open(os.path.join(out, "metrics.jsonl"), "rb").read() == before, "the other run was changed")
+
+
+def test_foreign_files_stay(folder):
+    os.mkdir(os.path.join(folder, "out"))
+    h.write(os.path.join(folder, "out", "thesis.tex"), "mine")
+    small_run(folder, train={"steps": 2})
+    expect(open(os.path.join(folder, "out", "thesis.tex")).read() == "mine", "a foreign file was changed")
+
+
+def test_same_seed_same_bits_other_seed_other_run(folder):
+    all_losses = []
+    for name, seed in (("a", 3), ("b", 3), ("c", 4)):
+        place = os.path.join(folder, name)
+        os.mkdir(place)
+        all_losses.append(h.losses(small_run(place, run={"seed": seed}, train={"steps": 10})[1]))
+    expect(all_losses[0] == all_losses[1], "the same run twice gives other losses")
+    expect(all_losses[0] != all_losses[2], "the seed changes nothing")
+
+
+def test_log(folder):
+    path, out, _ = small_run(folder, train={"steps": 6})
+    rows = list(csv.DictReader(io.StringIO(h.run("log", out, "--csv").stdout)))
+    expect(len(rows) == 6 and [float(r["loss"]) for r in rows] == h.losses(out), "log --csv", rows)
+    lines = [json.loads(line, parse_constant=h.no_constant) for line in h.run("log", out, "--json", "--fields", "step,loss").stdout.splitlines()]
+    expect([(m["step"], m["loss"]) for m in lines] == [(m["step"], m["loss"]) for m in h.metrics(out, "step")], "log --json", lines)
+    table = h.run("log", path).stdout
+    expect("loss" in table and len(table.splitlines()) >= 6, "log of a run.cfg", table)
+
+
+def test_status_list_inspect(folder):
+    path, out, _ = small_run(folder, train={"steps": 4})
+    expect(json.loads(h.run("status", out, "--json").stdout)["step"] == 4, "status --json")
+    expect("4" in h.run("status", path).stdout, "status")
+    export = h.only_export(out)
+    for place in (out, export, os.path.join(export, "model.safetensors")):
+        expect(h.run("inspect", place).stdout, "inspect says nothing about", place)
+        json.loads(h.run("inspect", place, "--json").stdout, parse_constant=h.no_constant)
+
+
+def test_generate(folder):
+    path, out, _ = small_run(folder, train={"steps": 20})
+
+    def say(*more):
+        return h.run("generate", out, "--prompt", "First", "--tokens", "20", *more).stdout
+    expect(say() and say() == say(), "greedy text differs between two calls")
+    warm = ("--temperature", "1", "--top-p", "0.9", "--seed")
+    expect(say(*warm, "5") == say(*warm, "5"), "the same seed gives other text")
+    expect(len({say(*warm, seed) for seed in "12345"}) > 1, "the seed changes nothing")
+    h.run("generate", os.path.join(folder, "nothing"), "--prompt", "x", code=4)
+
+
+def test_tokenize_bytes(folder):
+    path, out, _ = small_run(folder, train={"steps": 1})
+    export = h.only_export(out)
+    text = h.write(os.path.join(folder, "t.txt"), "AB\né z\n")
+    expect(h.run("tokenize", export, text).stdout == "65 66\n195 169 32 122\n", "ids of bytes")
+    ids = h.write(os.path.join(folder, "ids.txt"), "72 105\n")
+    expect(h.run("tokenize", export, ids, "--decode").stdout == "Hi\n", "--decode")
+    asked = h.write(os.path.join(folder, "t.json"), json.dumps(["AB", "a\nb"]))
+    expect([json.loads(line) for line in h.run("tokenize", export, asked, "--json").stdout.splitlines()] == [[65, 66], [97, 10, 98]], "--json")
+
+
+def test_export(folder):
+    path, out, _ = small_run(folder, train={"steps": 2})
+    exact = h.read_tensors(os.path.join(h.only_export(out), "model.safetensors"))
+    for kind, dtype, size in (("f32", "F32", 4), ("bf16", "BF16", 2), ("f16", "F16", 2)):
+        to = os.path.join(folder, kind)
+        h.run("export", out, to, "--dtype", kind)
+        got = h.read_tensors(os.path.join(to, "model.safetensors"))
+        expect(got.keys() == exact.keys() and all(t[0] == dtype and t[1] == exact[n][1] for n, t in got.items()), "export", kind)
+        if kind == "bf16":
+            want = struct.unpack("<I", exact["model.norm.weight"][2][:4])[0]
+            want = (want + 0x7FFF + (want >> 16 & 1)) >> 16
+            expect(struct.unpack("<H", got["model.norm.weight"][2][:2])[0] == want, "bf16 is not rounded to nearest even")
+    expect(h.run("export", out, os.path.join(folder, "f32"), code=None).returncode != 0, "an existing folder was overwritten")
+
+
+def tokens_run(folder, name="llama-multi-query-hd20", vocab=53, rows=32, labels=None, **changes):
+    h.copy_model(folder, name)
+    h.token_file(os.path.join(folder, "rows.safetensors"), rows, 16, vocab, labels)
+    base = {"run": {"dir": "out", "threads": 1}, "model": {"path": "model"}, "data": {"train": "rows.safetensors"}, "train": {"steps": 6, "batch_size": 4, "learning_rate": "1e-3"}}
+    return h.cfg(folder, base=base, **changes), os.path.join(folder, "out")
+
+
+def test_frozen_tensors_keep_their_bits(folder):
+    path, out = tokens_run(folder, model={"freeze": "model.layers.*, *embed*, lm_head.weight"}, train={"steps": 3})
+    h.run(path, "--plain")
+    before = h.read_tensors(os.path.join(folder, "model", "model.safetensors"))
+    after = h.read_tensors(os.path.join(h.only_export(out), "model.safetensors"))
+    expect(before.keys() == after.keys(), "names", before.keys() ^ after.keys())
+    expect([n for n in before if before[n] != after[n]] == ["model.norm.weight"], "changed:", [n for n in before if before[n] != after[n]])
+
+
+def test_sharded_bf16_model_trains(folder):
+    path, out = tokens_run(folder, "gpt2-bf16-shards", 45)
+    h.run(path, "--plain")
+    expect(h.losses(out)[-1] < h.losses(out)[0], "losses", h.losses(out))
+
+
+def test_validation_file_patience_and_best(folder):
+    h.text_file(folder)
+    h.text_file(folder, 3000, "valid.txt")
+    path = h.cfg(folder, data={"valid": "valid.txt"}, train={"steps": 400, "learning_rate": "3", "schedule": "constant", "valid_every": 2, "patience": 3, "keep_best": "yes", "clip_norm": 0})
+    h.run(path, "--plain")
+    out = os.path.join(folder, "out")
+    valid = h.metrics(out, "valid")
+    expect(h.last_step(out) < 400, "patience did not end a run that gets worse")
+    best = min(range(len(valid)), key=lambda i: valid[i]["loss"])
+    expect(len([m for m in valid[best + 1 :] if m["step"] > valid[best]["step"]]) >= 3, "ended too early", valid)
+
+
+def test_last_epoch_may_be_short(folder):
+    path, out = tokens_run(folder, rows=10, train={"steps": None, "epochs": 1.5})
+    h.run(path, "--plain")
+    expect([m["tokens"] for m in h.metrics(out, "step")] == [64, 64, 64, 48], "steps of 15 rows, four at a time", [m["tokens"] for m in h.metrics(out, "step")])
+
+
+def test_non_finite_is_shown_and_never_applied(folder):
+    path, out = tokens_run(folder, train={"nonfinite": "stop"})
+    model = os.path.join(folder, "model", "model.safetensors")
+    tensors = h.read_tensors(model)
+    dtype, shape, data = tensors["model.embed_tokens.weight"]
+    tensors["model.embed_tokens.weight"] = (dtype, shape, h.pack("F32", [3e38 if i % 2 else -3e38 for i in range(len(data) // 4)]))
+    h.write_tensors(model, tensors)
+    h.run(path, "--plain", code=6)
+    first = h.metrics(out, "step")[0]
+    expect(first["loss"] in ("nan", "inf") or first["grad_norm"] in ("nan", "inf"), "not shown raw", first)
+    expect(h.metrics(out)[-1]["type"] == "end" and h.metrics(out)[-1]["reason"] == "error", "last line", h.metrics(out)[-1])
+    after = h.read_tensors(os.path.join(h.only_export(out), "model.safetensors"))
+    expect(all(after[n] == t for n, t in tensors.items()), "the step was applied")
+
+
+def test_samples(folder):
+    path, out, done = small_run(folder, train={"steps": 10}, log={"sample_every": 5, "sample_prompt": "The "})
+    expect([m["step"] for m in h.metrics(out, "sample")] == [5, 10], "samples", h.metrics(out, "sample"))
+    expect(not re.search("[\x00-\x08\x0b-\x1f\x7f]", done.stdout), "control characters of a sample reach the terminal")
+
+
+if __name__ == "__main__":
+    h.main()

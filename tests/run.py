@@ -1,0 +1,135 @@
+"""Builds and tests in three ways; see run.sh. Counts single tests where a program reports them in cmocka's words, else programs.
+
+A program that crashes, hangs or is missing from the log is a failure, whatever it printed before.
+"""
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+
+CORES = len(os.sched_getaffinity(0))
+SAN = {
+    "ASAN_OPTIONS": "detect_leaks=1:halt_on_error=1:abort_on_error=0:allocator_may_return_null=1",
+    "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
+    "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
+}
+# name, meson options, factor on time limits, which of the tests run (a folder under tests/, or a test's name); None: all
+BUILDS = [
+    ("plain", ["-Dwerror=true"], 1, None),
+    ("asan", ["-Db_sanitize=address,undefined", "-Db_lundef=false"], 4, None),
+    ("tsan", ["-Db_sanitize=thread", "-Db_lundef=false"], 8, {"base", "kernels", "train-threads"}),
+]
+GOOD, SKIPPED = {"OK", "EXPECTEDFAIL"}, {"SKIP"}
+
+
+def command(words, env=None):
+    done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    return done.returncode, done.stdout
+
+
+def tail(text, lines=60):
+    return "\n".join(text.rstrip().splitlines()[-lines:])
+
+
+def listed(text, word):
+    """cmocka's own sums, over all groups of a program."""
+    return sum(int(n) for n in re.findall(r"^\[  %s *\] (\d+) test" % word, text, re.M))
+
+
+def count(entry):
+    """passed, failed, skipped of one program"""
+    text = (entry.get("stdout") or "") + "\n" + (entry.get("stderr") or "")
+    passed, failed, skipped = listed(text, "PASSED"), listed(text, "FAILED"), listed(text, "SKIPPED")
+    if entry["result"] in SKIPPED and not passed + failed + skipped:
+        return 0, 0, 1
+    if entry["result"] in GOOD | SKIPPED:
+        return (passed, 0, skipped) if passed + skipped else (1, 0, 0)
+    if not passed:                             # it died before its own sum
+        passed = len(re.findall(r"^\[       OK \]", text, re.M))
+    return passed, max(failed, 1), skipped
+
+
+def setup(name, options):
+    folder = "build-" + name
+    words = ["meson", "setup", folder] + options
+    if os.path.exists(os.path.join(folder, "build.ninja")):
+        words.append("--reconfigure")
+    else:
+        shutil.rmtree(folder, ignore_errors=True)
+    for step in (words, ["ninja", "-C", folder]):
+        code, text = command(step)
+        if code:
+            print(f"{name}: '{' '.join(step)}' failed ({code}):\n{tail(text)}", flush=True)
+            return None
+    return folder
+
+
+def chosen(folder, suite, which):
+    code, text = command(["meson", "introspect", "--tests", folder])
+    if code:
+        raise SystemExit(f"meson introspect failed: {tail(text)}")
+    out = []
+    for test in json.loads(text):
+        in_suite = any(s == suite or s.endswith(":" + suite) for s in test["suite"])
+        places = {test["name"]} | {os.path.basename(os.path.dirname(word)) for word in test["cmd"] if "/" in word}
+        if in_suite and (which is None or which & places):
+            out.append(test["name"])
+    return out
+
+
+def run(name, folder, suite, factor, which):
+    began = time.monotonic()
+    names = chosen(folder, suite, which)
+    log = os.path.join(folder, "meson-logs", "testlog.json")
+    if os.path.exists(log):
+        os.remove(log)
+    total, entries = [0, 0, 0], {}
+    if names:
+        env = {**os.environ, **SAN}
+        words = ["meson", "test", "-C", folder, "--no-rebuild", "--num-processes", str(CORES), "--timeout-multiplier", str(factor)]
+        if name == "tsan" and command(["setarch", "-R", "true"])[0] == 0:
+            words = ["setarch", "-R"] + words  # its shadow memory does not fit the address layout that newer kernels randomise
+        code, text = command(words + ["--suite", suite] + names, env)
+        if os.path.exists(log):
+            with open(log, errors="replace") as f:
+                entries = {e["name"].split(" / ")[-1]: e for e in map(json.loads, f)}
+        else:
+            print(f"{name}: meson test failed ({code}):\n{tail(text)}", flush=True)
+    for test in names:
+        entry = entries.get(test)
+        sums = count(entry) if entry else (0, 1, 0)
+        total = [a + b for a, b in zip(total, sums)]
+        if sums[1]:
+            print(f"--- {name}: {test}: {entry['result'] if entry else 'did not run'}", flush=True)
+            if entry:
+                print(tail((entry.get("stdout") or "") + (entry.get("stderr") or "")), flush=True)
+    if not names:
+        print(f"{name}: no tests found", flush=True)
+        total[1] += 1
+    report(f"{name} {suite}", total, time.monotonic() - began)
+    return total
+
+
+def report(what, total, seconds):
+    print(f"{what}: {total[0]} passed, {total[1]} failed, {total[2]} skipped ({seconds:.0f} s)", flush=True)
+
+
+def main():
+    suites = ["quick"] + [s for s in sys.argv[1:] if s == "long"]
+    if set(sys.argv[1:]) - {"quick", "long"}:
+        raise SystemExit("usage: tests/run.sh [long]")
+    total = [0, 0, 0]
+    for name, options, factor, which in BUILDS:
+        folder = setup(name, options)
+        parts = [[0, 1, 0]] if folder is None else [run(name, folder, s, factor, which) for s in suites if s == "quick" or name == "plain"]
+        for part in parts:
+            total = [a + b for a, b in zip(total, part)]
+    print(f"{total[0]} passed, {total[1]} failed, {total[2]} skipped")
+    return 1 if total[1] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
