@@ -1,1 +1,46 @@
-/* being built */
+/* The table of backends, and what is known of element types. */
+#include "kernels/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+extern const struct zf_device_type zf_host_device;
+
+static const struct zf_device_type *const backends[] = {&zf_host_device};
+
+static const struct {
+    const char *name;
+    size_t size;
+} dtypes[ZF_DTYPES] = {
+    [ZF_F32] = {"f32", 4}, [ZF_BF16] = {"bf16", 2}, [ZF_F16] = {"f16", 2}, [ZF_F64] = {"f64", 8},
+    [ZF_I32] = {"i32", 4}, [ZF_I64] = {"i64", 8},   [ZF_U8] = {"u8", 1},
+};
+
+size_t zf_dtype_size(enum zf_dtype t)
+{
+    return (unsigned)t < ZF_DTYPES ? dtypes[t].size : 0;
+}
+
+const char *zf_dtype_name(enum zf_dtype t)
+{
+    return (unsigned)t < ZF_DTYPES ? dtypes[t].name : "unknown type";
+}
+
+enum zf_status zf_device_open(struct zf_device **out, const char *name, const struct zf_device_options *o, struct zf_err *e)
+{
+    static const struct zf_device_options defaults;
+    char names[128] = "";
+    *out = NULL;
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+        const struct zf_device_type *t = backends[i];
+        if (!strcmp(t->name, name)) {
+            if (t->abi != ZF_DEVICE_ABI)
+                return zf_fail(e, ZF_USAGE, NULL, "the device %s speaks version %u of the device interface; this program needs version %d; rebuild it",
+                               name, (unsigned)t->abi, (int)ZF_DEVICE_ABI);
+            return t->open(out, o ? o : &defaults, e);
+        }
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", t->name);
+    }
+    return zf_fail(e, ZF_USAGE, NULL, "there is no device \"%s\"; this build has: %s", name, names);
+}

@@ -1,1 +1,173 @@
-/* being built */
+/* Rotary positions, activations, sums and copies: what has no sum over elements. */
+#include "kernels/host/path.h"
+#include "kernels/host/vec.h"
+
+static inline vf load_some(const float *p, size_t n)
+{
+    return n < VW ? vload_n(p, n) : vload(p);
+}
+
+static inline void store_some(float *p, vf v, size_t n)
+{
+    if (n < VW) vstore_n(p, v, n);
+    else vstore(p, v);
+}
+
+static inline size_t step_of(size_t i, size_t n)
+{
+    return n - i < VW ? n - i : VW;
+}
+
+/* One head: pairs (d, d + half). */
+static void rotate(float *x, const float *cosine, const float *sine, size_t half)
+{
+    for (size_t i = 0; i < half; i += VW) {
+        size_t n = step_of(i, half);
+        vf a = load_some(x + i, n), b = load_some(x + half + i, n), c = vload(cosine + i), s = vload(sine + i);
+        store_some(x + i, vsub(vmul(a, c), vmul(b, s)), n);
+        store_some(x + half + i, vadd(vmul(b, c), vmul(a, s)), n);
+    }
+}
+
+static size_t rope_tasks(const void *args)
+{
+    const struct zf_rope_args *a = args;
+    return zf_host_tasks(a->rows, zf_host_rows_per_task(a->heads * a->head_dim));
+}
+
+static void rope_run(const void *args, size_t task)
+{
+    const struct zf_rope_args *a = args;
+    size_t each = zf_host_rows_per_task(a->heads * a->head_dim), end = zf_host_end(a->rows, each, task), half = a->head_dim / 2;
+    float cosine[ZF_HEAD_DIM_MAX / 2] = {0}, sine[ZF_HEAD_DIM_MAX / 2] = {0}, sign = a->inverse ? -1.0f : 1.0f;
+    for (size_t r = task * each; r < end; r++) {
+        const float *angles = a->table + (size_t)a->position[r] * a->head_dim;
+        for (size_t d = 0; d < half; d++) {
+            cosine[d] = angles[2 * d];
+            sine[d] = sign * angles[2 * d + 1];
+        }
+        for (size_t h = 0; h < a->heads; h++) rotate((float *)a->x + r * a->ld + h * a->head_dim, cosine, sine, half);
+    }
+}
+
+const struct zf_host_kernel ZF_PATH(zf_host_rope) = {rope_tasks, rope_run};
+
+/* 1 / (1 + e^-x); exactly 0 from -80 down; NaN stays NaN */
+static inline vf sigmoid(vf x)
+{
+    vf z = vsub(vzero(), x), s = vdiv(vset(1), vadd(vset(1), vexp(vmin(vset(87), z))));
+    return vselect_lt(vset(80), z, vzero(), s);
+}
+
+/* GELU by tanh is x (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), and (1 + tanh u) / 2 is sigmoid(2u): no cancellation anywhere. */
+static const float GELU_SCALE = 1.5957691216057308f, GELU_CUBE = 0.044715f; /* 2 sqrt(2/pi) */
+
+static inline vf gelu_gate(vf x)
+{
+    vf x2 = vmul(x, x);
+    return sigmoid(vmul(vmul(vset(GELU_SCALE), x), vfma(vset(GELU_CUBE), x2, vset(1))));
+}
+
+static inline vf gelu_slope(vf x)
+{
+    vf s = gelu_gate(x), y = vmin(vset(20), vmax(vset(-20), x)); /* beyond, 1 - s or s is 0, and x^3 must not turn that to NaN */
+    vf du = vmul(vset(GELU_SCALE), vfma(vset(3 * GELU_CUBE), vmul(y, y), vset(1)));
+    return vfma(vmul(y, vmul(s, vsub(vset(1), s))), du, s);
+}
+
+/* 1 where x > 0, 0 where not, NaN for NaN: times dy */
+static inline vf relu_back(vf x, vf dy)
+{
+    return vselect_lt(vzero(), x, dy, vmax(vzero(), vmin(vzero(), x)));
+}
+
+static size_t activation_tasks(const void *args)
+{
+    const struct zf_activation_args *a = args;
+    return zf_host_tasks(a->rows, zf_host_rows_per_task(a->n));
+}
+
+static void activate(enum zf_activation_kind kind, const float *x, float *y, size_t size)
+{
+    for (size_t i = 0; i < size; i += VW) {
+        size_t n = step_of(i, size);
+        vf v = load_some(x + i, n);
+        if (kind == ZF_RELU) v = vmax(vzero(), v); /* the second operand if NaN */
+        else if (kind == ZF_GELU_TANH) v = vmul(v, gelu_gate(v));
+        else v = vmul(vmul(v, sigmoid(v)), load_some(x + size + i, n));
+        store_some(y + i, v, n);
+    }
+}
+
+static void activation_run(const void *args, size_t task)
+{
+    const struct zf_activation_args *a = args;
+    size_t each = zf_host_rows_per_task(a->n), end = zf_host_end(a->rows, each, task);
+    for (size_t r = task * each; r < end; r++) activate(a->kind, (const float *)a->x + r * a->ldx, (float *)a->y + r * a->ldy, a->n);
+}
+
+const struct zf_host_kernel ZF_PATH(zf_host_activation) = {activation_tasks, activation_run};
+
+static size_t activation_backward_tasks(const void *args)
+{
+    const struct zf_activation_backward_args *a = args;
+    return zf_host_tasks(a->rows, zf_host_rows_per_task(a->n));
+}
+
+static void activate_back(enum zf_activation_kind kind, const float *dy, const float *x, float *dx, size_t size)
+{
+    for (size_t i = 0; i < size; i += VW) {
+        size_t n = step_of(i, size);
+        vf d = load_some(dy + i, n), v = load_some(x + i, n);
+        if (kind == ZF_SWIGLU) {
+            vf up = load_some(x + size + i, n), s = sigmoid(v), slope = vmul(s, vfma(v, vsub(vset(1), s), vset(1)));
+            store_some(dx + i, vmul(vmul(d, up), slope), n);
+            store_some(dx + size + i, vmul(d, vmul(v, s)), n);
+        } else {
+            store_some(dx + i, kind == ZF_RELU ? relu_back(v, d) : vmul(d, gelu_slope(v)), n);
+        }
+    }
+}
+
+static void activation_backward_run(const void *args, size_t task)
+{
+    const struct zf_activation_backward_args *a = args;
+    size_t each = zf_host_rows_per_task(a->n), end = zf_host_end(a->rows, each, task);
+    for (size_t r = task * each; r < end; r++)
+        activate_back(a->kind, (const float *)a->dy + r * a->lddy, (const float *)a->x + r * a->ldx, (float *)a->dx + r * a->lddx, a->n);
+}
+
+const struct zf_host_kernel ZF_PATH(zf_host_activation_backward) = {activation_backward_tasks, activation_backward_run};
+
+static size_t add_tasks(const void *args)
+{
+    return zf_host_tasks(((const struct zf_add_args *)args)->n, ZF_HOST_TASK);
+}
+
+static void add_run(const void *args, size_t task)
+{
+    const struct zf_add_args *a = args;
+    size_t end = zf_host_end(a->n, ZF_HOST_TASK, task);
+    const float *x = a->a, *y = a->b;
+    for (size_t i = task * ZF_HOST_TASK; i < end; i += VW) {
+        size_t n = step_of(i, end);
+        store_some((float *)a->y + i, vadd(load_some(x + i, n), load_some(y + i, n)), n);
+    }
+}
+
+const struct zf_host_kernel ZF_PATH(zf_host_add) = {add_tasks, add_run};
+
+static size_t copy_rows_tasks(const void *args)
+{
+    const struct zf_copy_rows_args *a = args;
+    return zf_host_tasks(a->rows, zf_host_rows_per_task(a->cols));
+}
+
+static void copy_rows_run(const void *args, size_t task)
+{
+    const struct zf_copy_rows_args *a = args;
+    size_t each = zf_host_rows_per_task(a->cols), end = zf_host_end(a->rows, each, task);
+    for (size_t r = task * each; r < end; r++) memcpy((float *)a->to + r * a->ld_to, (const float *)a->from + r * a->ld_from, a->cols * sizeof(float));
+}
+
+const struct zf_host_kernel ZF_PATH(zf_host_copy_rows) = {copy_rows_tasks, copy_rows_run};

@@ -1,1 +1,135 @@
-/* being built */
+/* The host backend: any x86-64 processor. Open, close, info; the choice of the instruction-set path. */
+#include "kernels/host/host.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { THREADS_MAX = 1024 };
+
+/* The builtins look at what the operating system saves (XCR0) as well as at the processor. */
+static bool have_avx512(void)
+{
+    return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool have_avx2(void)
+{
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+}
+
+static bool have_scalar(void)
+{
+    return true;
+}
+
+/* Best first. */
+static const struct {
+    const struct zf_host_path *path;
+    bool (*have)(void);
+} paths[] = {{&zf_host_path_avx512, have_avx512}, {&zf_host_path_avx2, have_avx2}, {&zf_host_path_scalar, have_scalar}};
+
+static enum zf_status choose_path(const struct zf_host_path **out, const char *forced, struct zf_err *e)
+{
+    char names[64] = "";
+    __builtin_cpu_init();
+    for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
+        bool have = paths[i].have(), wanted = !forced || !strcmp(forced, paths[i].path->name);
+        if (wanted && have) {
+            *out = paths[i].path;
+            return ZF_OK;
+        }
+        if (wanted && forced)
+            return zf_fail(e, ZF_USAGE, NULL, "the instruction set %s was asked for, and this processor (or its operating system) does not have it; "
+                           "leave it out to take the best there is", forced);
+        size_t n = strlen(names);
+        snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", paths[i].path->name);
+    }
+    return zf_fail(e, ZF_USAGE, NULL, "there is no instruction set \"%s\"; known are: %s", forced, names);
+}
+
+static void host_close(struct zf_device *d)
+{
+    struct zf_host *h = (struct zf_host *)d;
+    if (!h) return;
+    zf_pool_free(h->pool);
+    while (h->block_count) zf_host_free(d, h->blocks[h->block_count - 1].data);
+    free(h->blocks);
+    pthread_mutex_destroy(&h->pool_lock);
+    pthread_mutex_destroy(&h->memory_lock);
+    free(h);
+}
+
+static enum zf_status host_open(struct zf_device **out, const struct zf_device_options *o, struct zf_err *e)
+{
+    const struct zf_host_path *path = NULL;
+    if (o->threads < 0 || o->threads > THREADS_MAX)
+        return zf_fail(e, ZF_USAGE, NULL, "%d threads were asked for; 1 to %d can be had, 0 takes the physical cores", o->threads, (int)THREADS_MAX);
+    ZF_TRY(choose_path(&path, o->isa, e));
+    struct zf_host *h = calloc(1, sizeof *h);
+    if (!h) return zf_fail_memory(e, "the host device");
+    h->head.type = &zf_host_device;
+    h->path = path;
+    h->synchronous = o->synchronous;
+    pthread_mutex_init(&h->pool_lock, NULL);
+    pthread_mutex_init(&h->memory_lock, NULL);
+    enum zf_status s = zf_pool_new(&h->pool, o->threads ? o->threads : zf_host_cores(), e);
+    if (s) {
+        host_close(&h->head);
+        return s;
+    }
+    *out = &h->head;
+    return ZF_OK;
+}
+
+/* MemTotal and MemAvailable; 0 where they cannot be read. */
+static void system_memory(size_t *total, size_t *available)
+{
+    *total = *available = 0;
+    FILE *f = fopen("/proc/meminfo", "re");
+    if (!f) return;
+    char line[128];
+    unsigned long long kib;
+    while (fgets(line, sizeof line, f)) {
+        if (sscanf(line, "MemTotal: %llu kB", &kib) == 1) *total = (size_t)kib * 1024;
+        if (sscanf(line, "MemAvailable: %llu kB", &kib) == 1) *available = (size_t)kib * 1024;
+    }
+    fclose(f);
+}
+
+static void host_info(struct zf_device *d, struct zf_device_info *out)
+{
+    struct zf_host *h = (struct zf_host *)d;
+    memset(out, 0, sizeof *out);
+    out->threads = zf_pool_threads(h->pool);
+    snprintf(out->isa, sizeof out->isa, "%s", h->path->name);
+    zf_host_matmul_library(out->products, sizeof out->products, &out->bf16_products);
+    snprintf(out->description, sizeof out->description, "%d thread%s, %s, %s", out->threads, out->threads == 1 ? "" : "s", out->isa, out->products);
+    system_memory(&out->total_bytes, &out->free_bytes);
+    pthread_mutex_lock(&h->memory_lock);
+    memcpy(out->bytes, h->bytes, sizeof out->bytes);
+    out->peak_bytes = h->peak;
+    pthread_mutex_unlock(&h->memory_lock);
+}
+
+const struct zf_device_type zf_host_device = {
+    .abi = ZF_DEVICE_ABI,
+    .name = "host",
+    .open = host_open,
+    .close = host_close,
+    .info = host_info,
+    .alloc = zf_host_alloc,
+    .free = zf_host_free,
+    .lane_new = zf_host_lane_new,
+    .lane_free = zf_host_lane_free,
+    .lane_sync = zf_host_lane_sync,
+    .lane_busy = zf_host_lane_busy,
+    .event_new = zf_host_event_new,
+    .event_free = zf_host_event_free,
+    .event_record = zf_host_event_record,
+    .event_wait = zf_host_event_wait,
+    .event_sync = zf_host_event_sync,
+    .copy = zf_host_copy,
+    .fill = zf_host_fill,
+    .ops = &zf_host_ops,
+};

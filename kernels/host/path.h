@@ -12,6 +12,21 @@ struct zf_host_kernel {
     void (*run)(const void *args, size_t task);
 };
 
+/* Rows of `cols` elements: as many a task as make work worth handing out; how many tasks that makes of `rows` (more than 0). */
+enum { ZF_HOST_TASK = 16384 };
+static inline size_t zf_host_rows_per_task(size_t cols)
+{
+    return cols >= ZF_HOST_TASK ? 1 : ZF_HOST_TASK / cols;
+}
+static inline size_t zf_host_tasks(size_t n, size_t each)
+{
+    return (n - 1) / each + 1;
+}
+static inline size_t zf_host_end(size_t n, size_t each, size_t task) /* of a task that begins at task * each */
+{
+    return n - task * each < each ? n : (task + 1) * each;
+}
+
 /* One pointer a row of ops.def; NULL for matmul, which is oneDNN's. */
 struct zf_host_path {
     const char *name;

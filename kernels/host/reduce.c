@@ -1,1 +1,88 @@
-/* being built */
+/* Sums: of rows into a bias, of losses, of squares; the clip factor. Sums over the whole model are in double and in one order. */
+#include "kernels/host/path.h"
+#include "kernels/host/vec.h"
+
+/* A task has 64 columns and all rows; sums of 64 rows are added to the total, so that rounding does not grow with the rows. */
+enum { COLUMNS = 64, BLOCK = 64 };
+
+static size_t bias_backward_tasks(const void *args)
+{
+    return zf_host_tasks(((const struct zf_bias_backward_args *)args)->n, COLUMNS);
+}
+
+static void bias_columns(const struct zf_bias_backward_args *a, size_t c, size_t n)
+{
+    vf total = vzero();
+    for (size_t i = 0; i < a->rows; i += BLOCK) {
+        size_t last = a->rows - i < BLOCK ? a->rows : i + BLOCK;
+        const float *dy = (const float *)a->dy + i * a->ld + c;
+        vf s = vzero();
+        if (n == VW)
+            for (size_t j = i; j < last; j++, dy += a->ld) s = vadd(s, vload(dy));
+        else
+            for (size_t j = i; j < last; j++, dy += a->ld) s = vadd(s, vload_n(dy, n));
+        total = vadd(total, s);
+    }
+    if (n == VW) vstore(a->dbias + c, vadd(vload(a->dbias + c), total));
+    else vstore_n(a->dbias + c, vadd(vload_n(a->dbias + c, n), total), n);
+}
+
+static void bias_backward_run(const void *args, size_t task)
+{
+    const struct zf_bias_backward_args *a = args;
+    size_t end = zf_host_end(a->n, COLUMNS, task);
+    for (size_t c = task * COLUMNS; c < end; c += VW) bias_columns(a, c, end - c < VW ? end - c : VW);
+}
+
+const struct zf_host_kernel ZF_PATH(zf_host_bias_backward) = {bias_backward_tasks, bias_backward_run};
+
+static size_t one_task(const void *args)
+{
+    (void)args;
+    return 1;
+}
+
+static void sum_losses_run(const void *args, size_t task)
+{
+    const struct zf_sum_losses_args *a = args;
+    double total = *a->total;
+    (void)task;
+    for (size_t r = 0; r < a->rows; r++) total += (double)a->loss[r];
+    *a->total = total;
+}
+
+const struct zf_host_kernel ZF_PATH(zf_host_sum_losses) = {one_task, sum_losses_run};
+
+static size_t sum_squares_tasks(const void *args)
+{
+    return zf_host_tasks(((const struct zf_sum_squares_args *)args)->n, ZF_SQUARES_CHUNK);
+}
+
+static void sum_squares_run(const void *args, size_t task)
+{
+    enum { LANES = 32 };
+    const struct zf_sum_squares_args *a = args;
+    size_t i = task * ZF_SQUARES_CHUNK, end = zf_host_end(a->n, ZF_SQUARES_CHUNK, task);
+    double sum[LANES] = {0};
+    for (; i + LANES <= end; i += LANES)
+        for (int j = 0; j < LANES; j++) sum[j] += (double)a->x[i + (size_t)j] * (double)a->x[i + (size_t)j];
+    for (int j = 0; i < end; i++, j++) sum[j] += (double)a->x[i] * (double)a->x[i];
+    for (int half = LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++) sum[j] += sum[j + half];
+    a->partial[task] = sum[0];
+}
+
+const struct zf_host_kernel ZF_PATH(zf_host_sum_squares) = {sum_squares_tasks, sum_squares_run};
+
+static void clip_factor_run(const void *args, size_t task)
+{
+    const struct zf_clip_factor_args *a = args;
+    double sum = 0;
+    (void)task;
+    for (size_t i = 0; i < a->count; i++) sum += a->partial[i];
+    double norm = sqrt(sum);
+    bool finite = isfinite(norm) && isfinite(*a->loss), clips = finite && a->clip_norm > 0 && norm > a->clip_norm;
+    *a->out = (struct zf_step_norm){.norm = norm, .loss = *a->loss, .clip = clips ? (float)(a->clip_norm / norm) : 1, .apply = finite};
+}
+
+const struct zf_host_kernel ZF_PATH(zf_host_clip_factor) = {one_task, clip_factor_run};

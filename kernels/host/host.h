@@ -1,0 +1,104 @@
+/* What the files of the host backend share. Nobody outside kernels/host includes it.
+ *
+ * Threads: the pool belongs to the device and does one job at a time (pool_lock); the thread of the lane that brings the job works on it too. */
+#ifndef ZF_HOST_HOST_H
+#define ZF_HOST_HOST_H
+
+#include "core/base/pool.h"
+#include "kernels/host/path.h"
+
+#include <pthread.h>
+
+extern const struct zf_device_type zf_host_device; /* host.c */
+
+struct zf_host_block {
+    void *data;
+    size_t bytes;  /* asked for: what the live table counts */
+    size_t mapped; /* 0: from the heap */
+    enum zf_mem_tag tag;
+};
+
+struct zf_host {
+    struct zf_device head;
+    struct zf_pool *pool;
+    pthread_mutex_t pool_lock;
+    const struct zf_host_path *path;
+    bool synchronous;
+
+    pthread_mutex_t memory_lock; /* over the rest */
+    struct zf_host_block *blocks;
+    size_t block_count, block_room;
+    size_t bytes[ZF_MEM_TAGS], total, peak;
+};
+
+/* The arguments of any op, and of the work that is no op. */
+struct zf_host_copy_args {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+struct zf_host_fill_args {
+    void *to;
+    size_t bytes;
+    int byte;
+};
+struct zf_host_fail_args {
+    enum zf_status code;
+    char message[192];
+};
+struct zf_host_event_args {
+    struct zf_event *event;
+    uint64_t ticket;
+};
+union zf_host_args {
+#define ZF_OP(name) struct zf_##name##_args name;
+#include "kernels/ops.def"
+#undef ZF_OP
+    struct zf_host_copy_args copy;
+    struct zf_host_fill_args fill;
+    struct zf_host_fail_args fail;
+    struct zf_host_event_args event;
+};
+
+/* What a lane does, one at a time, on its own thread. */
+struct zf_host_work {
+    enum zf_status (*run)(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e);
+    bool always; /* done even after an error (events: somebody waits for them) */
+};
+
+/* lane.c */
+enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
+void zf_host_lane_free(struct zf_lane *l);
+enum zf_status zf_host_lane_sync(struct zf_lane *l, struct zf_err *e);
+double zf_host_lane_busy(struct zf_lane *l);
+struct zf_host *zf_host_of(struct zf_lane *l);
+/* Copies `size` bytes of args behind what the lane has to do. A full lane makes the caller wait. */
+enum zf_status zf_host_issue(struct zf_lane *l, const struct zf_host_work *work, const void *args, size_t size);
+/* From inside work: tasks 0..n-1, on the pool if there is more than one. */
+void zf_host_parallel(struct zf_lane *l, size_t tasks, void (*task)(void *ctx, size_t index), void *ctx);
+void zf_host_run_kernel(struct zf_lane *l, const struct zf_host_kernel *k, const void *args);
+
+/* event.c */
+enum zf_status zf_host_event_new(struct zf_device *d, struct zf_event **out, struct zf_err *e);
+void zf_host_event_free(struct zf_event *v);
+enum zf_status zf_host_event_record(struct zf_lane *l, struct zf_event *v);
+enum zf_status zf_host_event_wait(struct zf_lane *l, struct zf_event *v);
+enum zf_status zf_host_event_sync(struct zf_event *v, struct zf_err *e);
+
+/* issue.c: checks, then zf_host_issue */
+extern const struct zf_ops zf_host_ops;
+enum zf_status zf_host_copy(struct zf_lane *l, void *to, const void *from, size_t bytes);
+enum zf_status zf_host_fill(struct zf_lane *l, void *to, int byte, size_t bytes);
+
+/* memory.c */
+enum zf_status zf_host_alloc(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out, struct zf_err *e);
+void zf_host_free(struct zf_device *d, void *p);
+
+/* cores.c: physical cores this process may use, no more than its cgroups' processor quota; at least 1 */
+int zf_host_cores(void);
+
+/* matmul.c; library: its name, version and what it dispatches to */
+enum zf_status zf_host_matmul_run(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e);
+void zf_host_matmul_library(char *text, size_t size, bool *bf16);
+
+#endif
