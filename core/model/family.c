@@ -128,7 +128,8 @@ static unsigned facts(const struct zf_model_config *c)
 {
     bool weights = c->norm_affine, biases = weights && c->norm_bias;
     return (weights ? NORM_W : 0u) | (biases ? NORM_B : 0u)
-        | (weights && c->final_norm ? FINAL_W : 0u) | (biases && c->final_norm ? FINAL_B : 0u) | (c->qkv_bias ? QKV_BIAS : 0u) | (c->o_bias ? O_BIAS : 0u) | (c->mlp_bias ? MLP_BIAS : 0u) | (c->qk_norm ? QK_NORM : 0u)
+        | (weights && c->final_norm ? FINAL_W : 0u) | (biases && c->final_norm ? FINAL_B : 0u)
+        | (c->qkv_bias ? QKV_BIAS : 0u) | (c->o_bias ? O_BIAS : 0u) | (c->mlp_bias ? MLP_BIAS : 0u) | (c->qk_norm ? QK_NORM : 0u)
         | (c->embed_dim != c->hidden ? PROJECTED : 0u) | (c->tied ? 0u : UNTIED);
 }
 

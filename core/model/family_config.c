@@ -437,7 +437,7 @@ static enum zf_status open_scopes(struct reader *r, const json_t *config)
         if (!is_given(value)) continue;
         if (!json_is_object(value)) return refuse(r, scope_names[s], value, "an object");
         json_object_foreach((json_t *)value, key, inner) { /* a macro without const; nothing is changed */
-                if (json_is_object(inner))
+            if (json_is_object(inner))
                 return refuse(r, scope_names[s], inner, "one setting for all layers: settings by kind of layer are not supported");
         }
         r->scope[s] = value;
