@@ -36,6 +36,8 @@ struct zf_dataset {
     size_t unlabelled;           /* rows without any label token */
     size_t bytes;                /* memory held */
     struct zf_dataset_store *store;
+    size_t first;                /* of a slice: its first row in the store */
+    bool slice;                  /* the store belongs to another dataset */
     char note[512];              /* what was counted, cast or ignored */
 };
 

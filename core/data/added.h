@@ -1,0 +1,29 @@
+/* Added tokens (`<s>`, `<|endoftext|>`): finding them in text. Read-only once sorted. */
+#ifndef ZF_DATA_ADDED_H
+#define ZF_DATA_ADDED_H
+
+#include "core/data/text.h"
+
+struct zf_added_token {
+    const char *text; /* what is searched for; must outlive the list */
+    size_t size;
+    int32_t id;
+    bool special, single_word, lstrip, rstrip, normalized;
+};
+
+struct zf_added { /* zeroed = empty */
+    struct zf_added_token *tokens;
+    size_t count, room;
+    size_t first[257]; /* after sorting: tokens that begin with byte b are first[b] .. first[b+1] */
+};
+
+enum zf_status zf_added_add(struct zf_added *a, const struct zf_added_token *t, struct zf_err *e);
+enum zf_status zf_added_sort(struct zf_added *a, struct zf_err *e); /* of tokens with the same text the first added stays */
+void zf_added_free(struct zf_added *a);
+
+/* The next added token: the longest at the leftmost place from `from` on. Its range, with the white space that lstrip and rstrip take, is begin .. end;
+ * text before `floor` is not taken. *resume is where to go on searching. NULL: no more. */
+const struct zf_added_token *zf_added_next(const struct zf_added *a, const char *text, size_t size, size_t from, size_t floor, size_t *begin,
+                                           size_t *end, size_t *resume);
+
+#endif
