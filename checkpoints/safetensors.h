@@ -46,6 +46,8 @@ void zf_st_close(struct zf_safetensors *s);
 
 const struct zf_st_tensor *zf_st_find(const struct zf_safetensors *s, const char *name); /* NULL: none */
 const char *zf_st_type_name(enum zf_st_type t);
+/* A name as it may be printed: anything but printable ASCII as \xNN, long ones cut. Returns `to`, of `room` > 8 bytes. */
+char *zf_st_escape(char *to, size_t room, const char *name);
 size_t zf_st_type_bits(enum zf_st_type t);
 
 /* Elements first .. first+n of a F32, BF16, F16 or F64 tensor as floats. ZF_FORMAT for other types. */
@@ -59,6 +61,9 @@ struct zf_st_entry {
     enum zf_st_type type;
     size_t rank, shape[ZF_ST_DIMENSIONS];
 };
+
+/* The bytes of its data, overflow-checked. ZF_FORMAT: too many dimensions, too big, or no whole number of bytes. */
+enum zf_status zf_st_entry_bytes(size_t *bytes, const struct zf_st_entry *t, struct zf_err *e);
 
 /* Called for each tensor in file order; writes its bytes by zf_st_sink, in pieces of any size. */
 struct zf_st_sink;
