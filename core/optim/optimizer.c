@@ -1,0 +1,93 @@
+#include "core/optim/optimizer.h"
+
+#define ISSUE(o, op, e, ...) \
+    do { \
+        enum zf_status issued_ = (o)->model->device->type->ops->op((o)->model->lane, &(struct zf_##op##_args){__VA_ARGS__}); \
+        if (issued_ != ZF_OK) return zf_fail((e), issued_, #op, "the device refused the kernel"); \
+    } while (0)
+
+static size_t chunks(const struct zf_params *p)
+{
+    return (p->elements + ZF_SQUARES_CHUNK - 1) / ZF_SQUARES_CHUNK;
+}
+
+size_t zf_optimizer_bytes(const struct zf_params *p)
+{
+    return 2 * p->elements * sizeof(float) + chunks(p) * sizeof(double) + sizeof(double) + 2 * sizeof(struct zf_step_norm);
+}
+
+enum zf_status zf_optimizer_init(struct zf_optimizer *o, struct zf_model *m, struct zf_err *e)
+{
+    *o = (struct zf_optimizer){.model = m};
+    struct zf_device *d = m->device;
+    size_t block = m->params.elements * sizeof(float);
+    struct {
+        void **to;
+        size_t bytes;
+        enum zf_memory_kind kind;
+        enum zf_mem_tag tag;
+    } parts[] = {
+        {(void **)&o->m, block, ZF_MEM_DEVICE, ZF_TAG_MOMENTS},
+        {(void **)&o->v, block, ZF_MEM_DEVICE, ZF_TAG_MOMENTS},
+        {(void **)&o->partial, chunks(&m->params) * sizeof(double), ZF_MEM_DEVICE, ZF_TAG_OTHER},
+        {(void **)&o->loss, sizeof(double), ZF_MEM_DEVICE, ZF_TAG_OTHER},
+        {(void **)&o->norm, sizeof(struct zf_step_norm), ZF_MEM_DEVICE, ZF_TAG_OTHER},
+        {(void **)&o->seen, sizeof(struct zf_step_norm), ZF_MEM_PINNED, ZF_TAG_OTHER},
+    };
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        enum zf_status s = d->type->alloc(d, parts[i].kind, parts[i].tag, parts[i].bytes, parts[i].to, e);
+        if (s) {
+            zf_optimizer_free(o);
+            return s;
+        }
+    }
+    return ZF_OK;
+}
+
+void zf_optimizer_free(struct zf_optimizer *o)
+{
+    if (!o->model) return;
+    struct zf_device *d = o->model->device;
+    void *const all[] = {o->m, o->v, o->partial, o->loss, o->norm, o->seen};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) d->type->free(d, all[i]);
+    *o = (struct zf_optimizer){0};
+}
+
+enum zf_status zf_optimizer_begin(struct zf_optimizer *o, struct zf_err *e)
+{
+    enum zf_status s = o->model->device->type->fill(o->model->lane, o->loss, 0, sizeof *o->loss);
+    return s ? zf_fail(e, s, NULL, "the device refused to clear the loss") : zf_model_zero_grad(o->model, e);
+}
+
+/* Neighbours in the flat block with the same decay are one kernel call; gaps between them are zeros and stay zeros. */
+static enum zf_status update(struct zf_optimizer *o, const struct zf_adam_rule *r, double rate, struct zf_err *e)
+{
+    const struct zf_params *p = &o->model->params;
+    for (size_t i = 0, next; i < p->count; i = next) {
+        const struct zf_param *first = &p->list[i];
+        next = i + 1;
+        if (first->frozen) continue;
+        while (next < p->count && !p->list[next].frozen && p->list[next].matrix == first->matrix) next++;
+        const struct zf_param *last = &p->list[next - 1];
+        size_t at = first->offset;
+        ISSUE(o, adamw, e, .type = ZF_F32, .master = o->model->weights + at, .m = o->m + at, .v = o->v + at, .g = o->model->grad + at, .norm = o->norm,
+              .n = last->offset + last->rows * last->cols - at, .t = o->updates + 1, .lr = rate, .beta1 = r->beta1, .beta2 = r->beta2, .eps = r->epsilon,
+              .decay = first->matrix ? r->weight_decay : 0);
+    }
+    return ZF_OK;
+}
+
+enum zf_status zf_optimizer_step(struct zf_optimizer *o, const struct zf_adam_rule *r, double rate, struct zf_step_norm *out, struct zf_err *e)
+{
+    const struct zf_params *p = &o->model->params;
+    const struct zf_device_type *t = o->model->device->type;
+    ISSUE(o, sum_squares, e, .x = o->model->grad, .partial = o->partial, .n = p->elements);
+    ISSUE(o, clip_factor, e, .partial = o->partial, .count = chunks(p), .loss = o->loss, .clip_norm = r->clip_norm, .out = o->norm);
+    ZF_TRY(update(o, r, rate, e));
+    enum zf_status s = t->copy(o->model->lane, o->seen, o->norm, sizeof *o->seen);
+    if (s) return zf_fail(e, s, NULL, "the device refused a copy");
+    ZF_TRY(t->lane_sync(o->model->lane, e));
+    *out = *o->seen;
+    o->updates += out->apply != 0;
+    return ZF_OK;
+}

@@ -1,0 +1,84 @@
+#include "core/run/check.h"
+
+#include "core/run/setup.h"
+#include "core/session/rundir.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static json_t *dataset_json(const struct zf_dataset *d)
+{
+    return json_pack("{s:I s:I s:I s:I s:I}", "rows", (json_int_t)d->rows, "tokens", (json_int_t)d->tokens, "label_tokens", (json_int_t)d->label_tokens, "longest",
+                     (json_int_t)d->longest, "unlabelled", (json_int_t)d->unlabelled);
+}
+
+static void print_json(const struct zf_setup *s, const struct zf_err *fit)
+{
+    const struct zf_model_config *c = &s->config;
+    json_t *notes = json_array(), *o = json_object();
+    for (size_t i = 0; i < s->notes.count; i++) json_array_append_new(notes, json_string(s->notes.list[i].message));
+    json_object_set_new(o, "model", json_pack("{s:s s:I s:I s:I s:I s:I s:I s:I}", "family", zf_family_name(c->family), "parameters", (json_int_t)s->params.parameters,
+                                              "layers", (json_int_t)c->layers, "hidden", (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kv_heads",
+                                              (json_int_t)c->kv_heads, "vocab", (json_int_t)c->vocab, "context", (json_int_t)c->context));
+    json_object_set_new(o, "train", dataset_json(&s->train));
+    json_object_set_new(o, "valid", dataset_json(&s->valid));
+    json_object_set_new(o, "steps", json_integer((json_int_t)s->steps));
+    json_object_set_new(o, "memory", zf_memory_plan_json(&s->plan, &s->limits));
+    json_object_set_new(o, "fits", json_boolean(!fit));
+    if (fit) json_object_set_new(o, "error", json_string(fit->message));
+    json_object_set_new(o, "options", zf_options_json(s->o));
+    json_object_set_new(o, "notes", notes);
+    json_dumpf(o, stdout, JSON_INDENT(1));
+    putchar('\n');
+    json_decref(o);
+}
+
+static void print_dataset(const char *name, const struct zf_dataset *d)
+{
+    printf("%-14s %zu rows, %zu tokens, %zu of them targets, longest row %zu", name, d->rows, d->tokens, d->label_tokens, d->longest);
+    if (d->unlabelled) printf(", %zu rows without a target", d->unlabelled);
+    putchar('\n');
+}
+
+static void print_options(const struct zf_options *o)
+{
+    printf("options        other than their defaults\n");
+    for (int i = 0; i < ZF_OPTIONS; i++) {
+        enum zf_option_id id = (enum zf_option_id)i;
+        char *text = zf_options_is_default(o, id) ? NULL : zf_options_get_text(o, id), place[600];
+        if (text) printf("  %-20s %-28s %s\n", zf_option_table[i].name, text, zf_origin_text(&o->origin[i], zf_option_table[i].name, place, sizeof place));
+        free(text);
+    }
+}
+
+static void print_text(const struct zf_setup *s, bool fits)
+{
+    const struct zf_model_config *c = &s->config;
+    char *run = zf_rundir_path(s->o->file, s->o->dir);
+    printf("%-14s %s, %zu parameters: %zu layers, hidden %zu, %zu heads (%zu key/value), ffn %zu, vocabulary %zu, context %zu\n", "model", zf_family_name(c->family),
+           s->params.parameters, c->layers, c->hidden, c->heads, c->kv_heads, c->ffn, c->vocab, c->context);
+    if (s->train.rows) print_dataset("train", &s->train);
+    if (s->valid.rows) print_dataset("valid", &s->valid);
+    if (s->steps) printf("%-14s %" PRIu64 " steps of %" PRId64 " sequences, %.3g epochs\n", "run", s->steps, s->o->batch_size, (double)s->total_rows / (double)s->train.rows);
+    printf("%-14s %s\n", "directory", run ? run : "");
+    free(run);
+    zf_memory_plan_print(stdout, &s->plan, &s->limits);
+    print_options(s->o);
+    for (size_t i = 0; i < s->notes.count; i++) printf("note           %s: %s\n", s->notes.list[i].where, s->notes.list[i].message);
+    if (fits) puts("all is well: nothing was trained, nothing was written");
+}
+
+enum zf_status zf_check_run(const struct zf_options *o, bool json, const volatile int *stop, struct zf_err *e)
+{
+    struct zf_setup s = {0};
+    enum zf_status status = zf_setup_model(&s, o, e);
+    if (!status) status = zf_setup_weights(&s, e);
+    if (!status) status = zf_setup_data(&s, stop, e);
+    if (!status || (status == ZF_MEMORY && s.plan.total)) {
+        if (json) print_json(&s, status ? e : NULL);
+        else print_text(&s, !status);
+    }
+    zf_setup_free(&s);
+    return status;
+}

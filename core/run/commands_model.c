@@ -1,0 +1,353 @@
+#include "core/run/commands_model.h"
+
+#include "checkpoints/hf.h"
+#include "core/base/floats.h"
+#include "core/data/tokenizer.h"
+#include "core/model/family.h"
+#include "core/run/locate.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT_LIMIT = 1 << 30 };
+
+/* --- tokenize --- */
+
+static void print_ids(const struct zf_ids *ids, bool json)
+{
+    if (json) putchar('[');
+    for (size_t i = 0; i < ids->count; i++) printf("%s%d", i ? (json ? ", " : " ") : "", ids->ids[i]);
+    puts(json ? "]" : "");
+}
+
+static enum zf_status encode_line(const struct zf_tokenizer *t, const char *text, size_t size, bool json, struct zf_err *e)
+{
+    struct zf_ids ids = {0};
+    enum zf_status s = zf_tokenizer_encode(t, text, size, true, false, &ids, e);
+    if (!s) print_ids(&ids, json);
+    free(ids.ids);
+    return s;
+}
+
+static enum zf_status decode_ids(const struct zf_tokenizer *t, const struct zf_ids *ids, bool json, struct zf_err *e)
+{
+    char *text;
+    size_t size;
+    ZF_TRY(zf_tokenizer_decode(t, ids->ids, ids->count, false, &text, &size, e));
+    if (json) {
+        json_t *s = json_stringn(text, size);
+        char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
+        if (quoted) puts(quoted);
+        else zf_fail(e, ZF_FORMAT, NULL, "the ids make bytes that are no UTF-8; leave --json out");
+        enum zf_status status = quoted ? ZF_OK : e->code;
+        free(quoted);
+        json_decref(s);
+        free(text);
+        return status;
+    }
+    fwrite(text, 1, size, stdout);
+    putchar('\n');
+    free(text);
+    return ZF_OK;
+}
+
+/* A line of ids: "1 2 3", with or without brackets and commas. */
+static enum zf_status decode_line(const struct zf_tokenizer *t, const char *line, size_t size, bool json, struct zf_err *e)
+{
+    struct zf_ids ids = {0};
+    enum zf_status s = ZF_OK;
+    char *copy = strndup(line, size), *at = copy;
+    if (!copy) return zf_fail_memory(e, "a line");
+    while (!s) {
+        at += strspn(at, " \t,[]\r");
+        if (!*at) break;
+        char *end;
+        long id = strtol(at, &end, 10);
+        if (end == at || id < 0 || id > INT32_MAX) s = zf_fail(e, ZF_FORMAT, NULL, "`%.20s` is no token id; a line of ids looks like 1 2 3", at);
+        else s = zf_ids_push(&ids, (int32_t)id, e);
+        at = end;
+    }
+    if (!s) s = decode_ids(t, &ids, json, e);
+    free(ids.ids);
+    free(copy);
+    return s;
+}
+
+static enum zf_status read_stdin(char **out, size_t *size, struct zf_err *e)
+{
+    size_t room = 1 << 16, n;
+    *size = 0;
+    *out = malloc(room + 1);
+    while (*out && (n = fread(*out + *size, 1, room - *size, stdin))) {
+        *size += n;
+        if (*size < room) continue;
+        char *more = room < TEXT_LIMIT ? realloc(*out, 2 * room + 1) : NULL;
+        if (!more) {
+            free(*out);
+            *out = NULL;
+        } else {
+            *out = more;
+            room *= 2;
+        }
+    }
+    if (!*out) return zf_fail_memory(e, "standard input");
+    (*out)[*size] = 0;
+    return ZF_OK;
+}
+
+static enum zf_status tokenize_lines(const struct zf_tokenizer *t, const char *text, size_t size, bool decode, bool json, const char *where, struct zf_err *e)
+{
+    size_t number = 0;
+    for (const char *at = text, *end = text + size; at < end;) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        size_t n = stop ? (size_t)(stop - at) : (size_t)(end - at);
+        number++;
+        enum zf_status s = decode ? decode_line(t, at, n, json, e) : encode_line(t, at, n, json, e);
+        if (s) {
+            char place[600];
+            snprintf(place, sizeof place, "%s:%zu", where, number);
+            return zf_fail(e, s, place, "%s", e->message);
+        }
+        at += n + 1;
+    }
+    return ZF_OK;
+}
+
+/* --json: an array of strings; or, to decode, one of arrays of ids, as this command prints them line by line. */
+static enum zf_status tokenize_json(const struct zf_tokenizer *t, const char *text, size_t size, bool decode, const char *where, struct zf_err *e)
+{
+    if (decode) return tokenize_lines(t, text, size, true, true, where, e);
+    json_t *list;
+    ZF_TRY(zf_json_parse(&list, text, size, where, e));
+    enum zf_status s = json_is_array(list) ? ZF_OK : zf_fail(e, ZF_FORMAT, where, "with --json an array of strings is expected");
+    for (size_t i = 0; !s && i < json_array_size(list); i++) {
+        json_t *item = json_array_get(list, i);
+        if (!json_is_string(item)) s = zf_fail(e, ZF_FORMAT, where, "element %zu of the array is no string", i);
+        else s = encode_line(t, json_string_value(item), json_string_length(item), true, e);
+    }
+    json_decref(list);
+    return s;
+}
+
+enum zf_status zf_command_tokenize(struct zf_args *a, struct zf_err *e)
+{
+    const char *model, *file;
+    bool json = zf_args_flag(a, "--json"), decode = zf_args_flag(a, "--decode");
+    ZF_TRY(zf_args_need(a, "MODEL (a folder with tokenizer.json, or `bytes`)", &model, e));
+    file = zf_args_next(a);
+    ZF_TRY(zf_args_done(a, e));
+    struct zf_tokenizer *t;
+    char *text, *folder = NULL;
+    size_t size;
+    if (strcmp(model, "bytes") && !zf_directory_exists(model)) return zf_fail(e, ZF_FORMAT, model, "there is no such folder; it should have a tokenizer.json");
+    ZF_TRY(zf_tokenizer_open(&t, model, e));
+    bool from_stdin = !file || !strcmp(file, "-");
+    enum zf_status s = from_stdin ? read_stdin(&text, &size, e) : zf_file_read(&text, &size, file, TEXT_LIMIT, e);
+    if (!s) {
+        const char *where = from_stdin ? "stdin" : file;
+        s = json ? tokenize_json(t, text, size, decode, where, e) : tokenize_lines(t, text, size, decode, false, where, e);
+        free(text);
+    }
+    if (!s && zf_tokenizer_note(t)[0]) fprintf(stderr, "zenflow-console: note: %s\n", zf_tokenizer_note(t));
+    zf_tokenizer_close(t);
+    free(folder);
+    return s;
+}
+
+/* --- inspect --- */
+
+static void print_name(const char *name)
+{
+    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
+        if (*p < 32 || *p == 127) printf("\\x%02x", *p);
+        else putchar(*p);
+}
+
+static json_t *tensor_json(const struct zf_st_tensor *t, const char *file)
+{
+    json_t *shape = json_array();
+    for (size_t i = 0; i < t->rank; i++) json_array_append_new(shape, json_integer((json_int_t)t->shape[i]));
+    return json_pack("{s:s s:s s:o s:I s:I s:s}", "name", t->name, "type", zf_st_type_name(t->type), "shape", shape, "offset", (json_int_t)t->offset, "bytes",
+                     (json_int_t)t->bytes, "file", file);
+}
+
+static void print_tensor(const struct zf_st_tensor *t)
+{
+    print_name(t->name);
+    printf("  %s [", zf_st_type_name(t->type));
+    for (size_t i = 0; i < t->rank; i++) printf("%s%zu", i ? ", " : "", t->shape[i]);
+    printf("]  %zu bytes at %zu\n", t->bytes, t->offset);
+}
+
+/* A file or folder as one list of tensors. */
+struct listing {
+    size_t tensors, bytes, elements;
+    json_t *json; /* NULL: print */
+};
+
+static void list_tensor(struct listing *l, const struct zf_st_tensor *t, const char *file)
+{
+    l->tensors++;
+    l->bytes += t->bytes;
+    l->elements += t->elements;
+    if (l->json) json_array_append_new(l->json, tensor_json(t, file));
+    else print_tensor(t);
+}
+
+static enum zf_status inspect_file(const char *path, bool json, struct zf_err *e)
+{
+    struct zf_safetensors s;
+    struct listing l = {.json = json ? json_array() : NULL};
+    ZF_TRY(zf_st_open(&s, path, e));
+    for (size_t i = 0; i < s.count; i++) list_tensor(&l, &s.list[i], path);
+    if (json) {
+        json_t *meta = json_object();
+        for (size_t i = 0; i < s.metadata_count; i++) json_object_set_new(meta, s.metadata[2 * i], json_string(s.metadata[2 * i + 1]));
+        json_t *o = json_pack("{s:s s:o s:o s:I s:b}", "path", path, "metadata", meta, "tensors", l.json, "bytes", (json_int_t)l.bytes, "valid", 1);
+        json_dumpf(o, stdout, JSON_INDENT(1));
+        putchar('\n');
+        json_decref(o);
+    } else {
+        printf("%zu tensors, %zu elements, %zu bytes; the file is valid\n", l.tensors, l.elements, l.bytes);
+    }
+    zf_st_close(&s);
+    return ZF_OK;
+}
+
+static enum zf_status inspect_folder(const char *path, bool json, struct zf_err *e)
+{
+    struct zf_hf hf;
+    struct zf_model_config c;
+    struct listing l = {.json = json ? json_array() : NULL};
+    ZF_TRY(zf_hf_open(&hf, path, e));
+    enum zf_status s = zf_model_config_read(&c, hf.config, path, e);
+    for (size_t i = 0; !s && i < zf_hf_tensor_count(&hf); i++) {
+        const char *file;
+        const struct zf_st_tensor *t = zf_hf_tensor(&hf, i, &file);
+        list_tensor(&l, t, file);
+    }
+    if (!s && json) {
+        json_t *o = json_pack("{s:s s:s s:I s:o s:I s:b}", "path", path, "family", zf_family_name(c.family), "elements", (json_int_t)l.elements, "tensors",
+                              l.json, "bytes", (json_int_t)l.bytes, "valid", 1);
+        json_dumpf(o, stdout, JSON_INDENT(1));
+        putchar('\n');
+        json_decref(o);
+    } else if (!s) {
+        printf("%s: %zu layers, hidden %zu, %zu heads, %zu key/value heads, head_dim %zu, ffn %zu, vocabulary %zu, context %zu%s\n", zf_family_name(c.family), c.layers,
+               c.hidden, c.heads, c.kv_heads, c.head_dim, c.ffn, c.vocab, c.context, c.tied ? ", head tied to the embedding" : "");
+        printf("%zu tensors, %zu elements, %zu bytes in %zu files; all headers are valid\n", l.tensors, l.elements, l.bytes, hf.file_count);
+        if (hf.note[0]) printf("note: %s\n", hf.note);
+    }
+    zf_hf_close(&hf);
+    return s;
+}
+
+enum zf_status zf_command_inspect(struct zf_args *a, struct zf_err *e)
+{
+    const char *path;
+    char *folder;
+    bool json = zf_args_flag(a, "--json");
+    ZF_TRY(zf_args_need(a, "PATH (a safetensors file, a model folder or a run)", &path, e));
+    ZF_TRY(zf_args_done(a, e));
+    if (zf_file_exists(path)) {
+        size_t n = strlen(path);
+        if (n < 4 || strcmp(path + n - 4, ".cfg")) return inspect_file(path, json, e);
+    }
+    ZF_TRY(zf_locate_model(&folder, path, "last", e));
+    enum zf_status s = inspect_folder(folder, json, e);
+    free(folder);
+    return s;
+}
+
+/* --- export --- */
+
+struct conversion {
+    const struct zf_hf *from;
+    enum zf_st_type type;
+    const struct zf_st_tensor **tensors;
+};
+
+enum { PIECE = 1 << 16 };
+
+/* f32 values as `type`, in place of the floats they were. Out of f16's range is an error, never an infinity nobody asked for. */
+static enum zf_status narrow(float *x, size_t n, enum zf_st_type type, const char *name, struct zf_err *e)
+{
+    uint16_t *to = (uint16_t *)(void *)x;
+    for (size_t i = 0; i < n; i++) {
+        float v;
+        memcpy(&v, (const char *)x + i * sizeof v, sizeof v); /* read before the narrower value overwrites an earlier one */
+        uint16_t h = type == ZF_ST_BF16 ? zf_f32_to_bf16(v) : zf_f32_to_f16(v);
+        if (type == ZF_ST_F16 && isfinite(v) && (h & 0x7fff) == 0x7c00)
+            return zf_fail(e, ZF_FORMAT, name, "the value %g is out of f16's range (65504); export as bf16 or f32", (double)v);
+        memcpy((char *)to + i * sizeof h, &h, sizeof h);
+    }
+    return ZF_OK;
+}
+
+static enum zf_status convert_tensor(void *ctx, size_t index, struct zf_st_sink *sink, struct zf_err *e)
+{
+    const struct conversion *c = ctx;
+    const struct zf_st_tensor *t = c->tensors[index];
+    float *piece = malloc(PIECE * sizeof *piece);
+    if (!piece) return zf_fail_memory(e, t->name);
+    enum zf_status s = ZF_OK;
+    for (size_t at = 0; !s && at < t->elements; at += PIECE) {
+        size_t n = t->elements - at < PIECE ? t->elements - at : PIECE;
+        s = zf_st_floats(piece, t, at, n, e);
+        if (!s && c->type != ZF_ST_F32) s = narrow(piece, n, c->type, t->name, e);
+        if (!s) s = zf_st_put(sink, piece, n * (c->type == ZF_ST_F32 ? 4 : 2), e);
+    }
+    free(piece);
+    return s;
+}
+
+static enum zf_status write_folder(const struct zf_hf *from, const char *out, enum zf_st_type type, struct zf_err *e)
+{
+    size_t n = zf_hf_tensor_count(from);
+    struct zf_st_entry *entries = calloc(n ? n : 1, sizeof *entries);
+    struct conversion c = {from, type, calloc(n ? n : 1, sizeof *c.tensors)};
+    enum zf_status s = entries && c.tensors ? ZF_OK : zf_fail_memory(e, out);
+    for (size_t i = 0; !s && i < n; i++) {
+        const char *file;
+        const struct zf_st_tensor *t = c.tensors[i] = zf_hf_tensor(from, i, &file);
+        entries[i] = (struct zf_st_entry){.name = t->name, .type = type, .rank = t->rank};
+        memcpy(entries[i].shape, t->shape, sizeof entries[i].shape);
+    }
+    if (!s)
+        s = zf_hf_write(&(struct zf_hf_write){.out = out, .config = from->config, .type = type, .entries = entries, .count = n, .source = convert_tensor, .ctx = &c,
+                                              .tokenizer_from = from->path}, e);
+    free(entries);
+    free(c.tensors);
+    return s;
+}
+
+enum zf_status zf_command_export(struct zf_args *a, struct zf_err *e)
+{
+    static const struct {
+        const char *name;
+        enum zf_st_type type;
+    } types[] = {{"f32", ZF_ST_F32}, {"bf16", ZF_ST_BF16}, {"f16", ZF_ST_F16}};
+    const char *run, *out, *dtype, *step;
+    size_t type = 0;
+    ZF_TRY(zf_args_value(a, "--dtype", &dtype, e));
+    ZF_TRY(zf_args_value(a, "--step", &step, e));
+    zf_args_flag(a, "--drain"); /* under gpu_only nothing is ever pending */
+    ZF_TRY(zf_args_need(a, "RUN (a run directory or run.cfg)", &run, e));
+    ZF_TRY(zf_args_need(a, "OUT (the folder to be made)", &out, e));
+    ZF_TRY(zf_args_done(a, e));
+    while (dtype && type < 3 && strcmp(dtype, types[type].name)) type++;
+    if (type == 3) return zf_fail(e, ZF_USAGE, "--dtype", "`%s` is neither f32 nor bf16 nor f16", dtype);
+    char *folder;
+    struct zf_hf hf;
+    ZF_TRY(zf_locate_model(&folder, run, step ? step : "last", e));
+    enum zf_status s = zf_hf_open(&hf, folder, e);
+    if (!s) {
+        s = write_folder(&hf, out, types[type].type, e);
+        if (!s) printf("%s: %s of %s\n", out, types[type].name, folder);
+        zf_hf_close(&hf);
+    }
+    free(folder);
+    return s;
+}

@@ -1,0 +1,96 @@
+/* doctor: what this machine has for training, and what is missing. */
+#include "core/run/check.h"
+
+#include "core/base/clock.h"
+#include "core/plan/memory.h"
+#include "kernels/device.h"
+
+#include <dirent.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+
+static void cpu_name(char *to, size_t size)
+{
+    char line[512];
+    FILE *f = fopen("/proc/cpuinfo", "re");
+    snprintf(to, size, "unknown");
+    while (f && fgets(line, sizeof line, f)) {
+        char *colon = strchr(line, ':');
+        if (strncmp(line, "model name", 10) || !colon) continue;
+        line[strcspn(line, "\n")] = 0;
+        snprintf(to, size, "%s", colon + 2);
+        break;
+    }
+    if (f) fclose(f);
+}
+
+/* Bytes a second of a large copy (read and written), the best of a few: what AdamW and norms live on. */
+static double bandwidth(void)
+{
+    size_t n = (size_t)64 << 20;
+    char *a = malloc(n), *b = malloc(n);
+    double best = 0;
+    if (a && b) {
+        memset(a, 1, n);
+        memset(b, 2, n);
+        for (int i = 0; i < 5; i++) {
+            double from = zf_clock();
+            memcpy(i & 1 ? a : b, i & 1 ? b : a, n);
+            double speed = 2.0 * (double)n / (zf_clock() - from);
+            if (speed > best) best = speed;
+        }
+    }
+    free(a);
+    free(b);
+    return best;
+}
+
+static const char *gpu(void)
+{
+    DIR *d = opendir("/proc/driver/nvidia/gpus");
+    if (!d) return "none (no NVIDIA driver); this version trains on the CPU in any case";
+    closedir(d);
+    return "an NVIDIA driver is there; this version trains on the CPU in any case";
+}
+
+static void limit(const char *name, size_t bytes, const char *more)
+{
+    char text[32];
+    if (bytes == SIZE_MAX) printf("%-14s no limit\n", name);
+    else printf("%-14s %s%s%s\n", name, zf_bytes_text(bytes, text, sizeof text), more[0] ? " left of " : "", more);
+}
+
+enum zf_status zf_doctor_run(struct zf_err *e)
+{
+    char cpu[256], text[32];
+    struct utsname u;
+    struct rlimit memlock;
+    struct zf_memory_limits l;
+    struct zf_device *d;
+    struct zf_device_info info;
+    struct statvfs disk;
+    ZF_TRY(zf_device_open(&d, "host", &(struct zf_device_options){0}, e));
+    d->type->info(d, &info);
+    cpu_name(cpu, sizeof cpu);
+    uname(&u);
+    printf("%-14s %s\n", "version", ZF_VERSION);
+    printf("%-14s %s %s%s\n", "system", u.sysname, u.release, strstr(u.release, "microsoft") ? " (WSL: pinned memory is limited there)" : "");
+    printf("%-14s %s\n", "processor", cpu);
+    printf("%-14s %s\n", "host device", info.description);
+    printf("%-14s %s%s\n", "products", info.products, info.bf16_products ? ", bf16 in hardware" : "");
+    printf("%-14s %.1f GB/s, one thread copying\n", "bandwidth", bandwidth() / 1e9);
+    printf("%-14s %s\n", "gpu", gpu());
+    zf_memory_limits_read(&l, "/", 0);
+    limit("memory", l.available, "");
+    limit("cgroup", l.cgroup, l.cgroup_path);
+    if (!getrlimit(RLIMIT_MEMLOCK, &memlock)) limit("memlock", memlock.rlim_cur == RLIM_INFINITY ? SIZE_MAX : (size_t)memlock.rlim_cur, "");
+    if (!statvfs(".", &disk)) printf("%-14s %s free in this directory\n", "disk", zf_bytes_text((size_t)disk.f_bavail * disk.f_frsize, text, sizeof text));
+    puts(!strcmp(info.isa, "scalar") ? "missing        AVX2 or AVX-512: training will be slow on this processor" : "missing        nothing");
+    d->type->close(d);
+    return ZF_OK;
+}

@@ -1,0 +1,240 @@
+/* The steps of a run: rows in their order, micro-batches, update, validation, exports. */
+#include "core/run/trainer.h"
+
+#include "core/base/clock.h"
+#include "core/run/locate.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Rows `first` .. `first + count` of the run (order given) or of a dataset (order NULL). */
+struct stretch {
+    const struct zf_dataset *data;
+    const struct zf_order *order;
+    uint64_t first, count;
+};
+
+static struct zf_row row_at(const struct stretch *s, uint64_t i)
+{
+    uint64_t at = s->first + i;
+    return zf_dataset_row(s->data, (size_t)(s->order ? zf_order_row(s->order, at) : at));
+}
+
+static void count_tokens(const struct stretch *s, uint64_t *tokens, uint64_t *labels)
+{
+    *tokens = *labels = 0;
+    for (uint64_t i = 0; i < s->count; i++) {
+        struct zf_row r = row_at(s, i);
+        *tokens += r.length;
+        *labels += r.label_tokens;
+    }
+}
+
+static bool asked_to_stop(const struct zf_trainer *t)
+{
+    return *t->stop != 0;
+}
+
+/* Issues all micro-batches; ZF_STOPPED between two of them if a signal came. */
+static enum zf_status micro_batches(struct zf_trainer *t, const struct stretch *s, bool backward, float scale, struct zf_err *e)
+{
+    size_t most = t->setup->plan.micro_batch;
+    for (uint64_t i = 0; i < s->count;) {
+        zf_batch_clear(&t->batch);
+        for (size_t k = 0; k < most && i < s->count; k++, i++) {
+            struct zf_row r = row_at(s, i);
+            zf_batch_add(&t->batch, &r);
+        }
+        ZF_TRY(zf_model_step(&t->model, &t->batch, backward, scale, t->optimizer.loss, e));
+        if (asked_to_stop(t)) {
+            ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
+            return zf_fail(e, ZF_STOPPED, NULL, "a signal asked to end");
+        }
+    }
+    return ZF_OK;
+}
+
+enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e)
+{
+    struct stretch s = {.data = &t->setup->valid, .count = t->setup->valid.rows};
+    uint64_t most = (uint64_t)t->o->valid_batches * (uint64_t)t->o->batch_size, tokens, labels;
+    struct zf_step_norm seen;
+    double from = zf_clock();
+    if (most && most < s.count) s.count = most;
+    count_tokens(&s, &tokens, &labels);
+    const struct zf_device_type *d = t->device->type;
+    enum zf_status status = d->fill(t->model.lane, t->optimizer.loss, 0, sizeof *t->optimizer.loss);
+    if (status) return zf_fail(e, status, NULL, "the device refused to clear the loss");
+    ZF_TRY(micro_batches(t, &s, false, 0, e));
+    status = d->copy(t->model.lane, &t->optimizer.seen->loss, t->optimizer.loss, sizeof *t->optimizer.loss);
+    if (status) return zf_fail(e, status, NULL, "the device refused a copy");
+    ZF_TRY(d->lane_sync(t->model.lane, e));
+    seen = *t->optimizer.seen;
+    *loss = labels ? seen.loss / (double)labels : NAN;
+    t->validated = t->step;
+    zf_record_valid(t, *loss, labels);
+    zf_eta_pause(&t->eta, zf_clock() - from);
+    return ZF_OK;
+}
+
+/* Only what we wrote ourselves: an export this run's journal names. */
+static void remove_export(const char *path)
+{
+    DIR *d = opendir(path);
+    for (struct dirent *f; d && (f = readdir(d));)
+        if (f->d_name[0] != '.') unlinkat(dirfd(d), f->d_name, 0);
+    if (d) closedir(d);
+    rmdir(path);
+}
+
+enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e)
+{
+    char *path = zf_export_path(t->run, t->step), *folder = zf_path_join(t->run, "exports");
+    enum zf_status s = path && folder ? zf_directory_make(folder, e) : zf_fail_memory(e, "a path");
+    double from = zf_clock();
+    if (!s && !zf_directory_exists(path)) {
+        s = zf_model_export(&t->model, path, t->setup->config_json, t->setup->tokenizer_folder, e);
+        bool bytes = !t->o->path[0] && !t->setup->tokenizer_folder;
+        if (!s && bytes) s = zf_tokenizer_write_bytes(path, t->model.config.eos_count > 0, e);
+    }
+    if (!s) {
+        json_t *o = json_pack("{s:s s:I s:s s:b}", "type", "export", "step", (json_int_t)t->step, "file", path, "best", best);
+        if (best) json_object_set_new(o, "loss", zf_json_real(t->best.loss));
+        s = zf_journal_append(t->journal, o, e);
+        zf_plain_text(&t->plain, "step %" PRIu64 " exported%s to %s", t->step, best ? " (the best so far)" : "", path);
+        zf_eta_pause(&t->eta, zf_clock() - from);
+    }
+    free(path);
+    free(folder);
+    return s;
+}
+
+/* Validation, and what follows from it: the best one kept, patience. */
+static enum zf_status judge(struct zf_trainer *t, bool *enough, struct zf_err *e)
+{
+    double loss;
+    ZF_TRY(zf_trainer_validate(t, &loss, e));
+    *enough = false;
+    if (isfinite(loss) && (!t->best.any || loss < t->best.loss)) {
+        uint64_t before = t->best.exported;
+        t->best.any = true;
+        t->best.loss = loss;
+        t->best.step = t->step;
+        t->best.worse = 0;
+        if (!t->o->keep_best) return ZF_OK;
+        ZF_TRY(zf_trainer_export(t, true, e));
+        t->best.exported = t->step;
+        char *old = before && before != t->step ? zf_export_path(t->run, before) : NULL;
+        if (old && !(t->o->export_every && before % (uint64_t)t->o->export_every == 0)) remove_export(old);
+        free(old);
+        return ZF_OK;
+    }
+    t->best.worse++;
+    *enough = t->o->patience && t->best.worse >= (uint64_t)t->o->patience;
+    return ZF_OK;
+}
+
+/* One optimizer step. ZF_STOPPED: dropped because of a signal. */
+static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, struct zf_err *e)
+{
+    uint64_t batch = (uint64_t)t->o->batch_size, first = t->step * batch;
+    struct stretch s = {.data = &t->setup->train, .order = &t->order, .first = first, .count = batch};
+    if (s.count > t->setup->total_rows - first) s.count = t->setup->total_rows - first;
+    double from = zf_clock();
+    *r = (struct zf_step_record){.step = t->step + 1, .first_row = first, .last_row = first + s.count - 1, .rate = zf_schedule_rate(&t->schedule, t->step + 1)};
+    count_tokens(&s, &r->tokens, &r->label_tokens);
+    if (!r->label_tokens) {
+        r->loss = r->norm.norm = r->norm.loss = NAN;
+        r->norm.clip = 1;
+    } else {
+        ZF_TRY(zf_optimizer_begin(&t->optimizer, e));
+        ZF_TRY(micro_batches(t, &s, true, 1.0f / (float)r->label_tokens, e));
+        ZF_TRY(zf_optimizer_step(&t->optimizer, &t->rule, r->rate, &r->norm, e));
+        r->loss = r->norm.loss / (double)r->label_tokens;
+    }
+    double busy = t->device->type->lane_busy(t->model.lane);
+    r->seconds = zf_clock() - from;
+    r->compute_seconds = busy - t->busy;
+    t->busy = busy;
+    t->step++;
+    return ZF_OK;
+}
+
+/* What a step without an update means. *end: the run is over. */
+static void not_applied(struct zf_trainer *t, const struct zf_step_record *r, bool *end)
+{
+    t->skipped++;
+    *end = false;
+    if (!r->label_tokens) {
+        zf_record_text(t, "warning", "step %" PRIu64 " has no target token (rows %" PRIu64 " to %" PRIu64 " of the order); nothing was learned from it", r->step, r->first_row, r->last_row);
+        return;
+    }
+    t->in_row++;
+    zf_record_text(t, "warning", "step %" PRIu64 ": loss %g, gradient norm %g: not finite, not applied; it took rows %" PRIu64 " to %" PRIu64 " of the order, the first of them row %" PRIu64 " of the data",
+                   r->step, r->loss, r->norm.norm, r->first_row, r->last_row, zf_order_row(&t->order, r->first_row));
+    *end = t->o->nonfinite != ZF_NONFINITE_SKIP || t->in_row > (uint64_t)t->o->max_skips;
+}
+
+static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_record *r, enum zf_end *end, bool *over, struct zf_err *e)
+{
+    const struct zf_options *o = t->o;
+    *over = true;
+    if (!r->norm.apply) {
+        bool give_up;
+        not_applied(t, r, &give_up);
+        *end = ZF_END_NONFINITE;
+        if (give_up) return ZF_OK;
+    } else {
+        t->in_row = 0;
+        if (r->loss == 0 && !t->told_zero_loss) {
+            t->told_zero_loss = true;
+            zf_record_text(t, "warning", "the loss of step %" PRIu64 " is exactly 0: every target may be predicted already, or the labels are wrong", r->step);
+        }
+    }
+    if (o->norms_every && t->step % (uint64_t)o->norms_every == 0) zf_record_norms(t);
+    if (o->valid_every && t->setup->valid.rows && t->step % (uint64_t)o->valid_every == 0) {
+        bool enough;
+        ZF_TRY(judge(t, &enough, e));
+        *end = ZF_END_PATIENCE;
+        if (enough) return ZF_OK;
+    }
+    if (o->export_every && t->step % (uint64_t)o->export_every == 0) ZF_TRY(zf_trainer_export(t, false, e));
+    *end = ZF_END_TIME;
+    *over = o->max_time > 0 && zf_clock() - t->started >= o->max_time;
+    return ZF_OK;
+}
+
+enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf_err *e)
+{
+    *end = ZF_END_DONE;
+    while (t->step < t->setup->steps) {
+        struct zf_step_record r;
+        bool over;
+        enum zf_status s = asked_to_stop(t) ? ZF_STOPPED : one_step(t, &r, e);
+        if (!s) {
+            zf_eta_step(&t->eta, r.seconds);
+            zf_record_step(t, &r);
+            s = after_step(t, &r, end, &over, e);
+            if (!s && over) return ZF_OK;
+        }
+        if (s == ZF_STOPPED) {
+            *end = ZF_END_SIGNAL;
+            return ZF_OK;
+        }
+        if (s) return s;
+        if (zf_lock_beat(t->lock, t->step, e) == ZF_BUSY) {
+            *end = ZF_END_LOST;
+            return ZF_BUSY;
+        }
+    }
+    *end = ZF_END_DONE;
+    if (!t->setup->valid.rows || t->validated == t->step) return ZF_OK;
+    bool enough;
+    enum zf_status s = judge(t, &enough, e);
+    if (s == ZF_STOPPED) *end = ZF_END_SIGNAL;
+    return s == ZF_STOPPED ? ZF_OK : s;
+}

@@ -1,0 +1,275 @@
+/* zenflow-trainer: the command table. Everything but the screen; zenflow-console hands over to it. */
+#include "core/config/run_cfg.h"
+#include "core/run/check.h"
+#include "core/run/commands_model.h"
+#include "core/run/generate.h"
+#include "core/run/locate.h"
+#include "core/run/train.h"
+#include "core/run/verify.h"
+#include "core/session/inspect_run.h"
+#include "core/session/rundir.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static volatile int stop; /* signals that asked to end */
+
+static void on_stop(int number)
+{
+    if (stop++) _exit(128 + number); /* a second one does not wait */
+}
+
+/* A closed terminal, a closed pipe or a full file must not end a run. */
+static void set_signals(void)
+{
+    struct sigaction ask = {.sa_handler = on_stop}, ignore = {.sa_handler = SIG_IGN};
+    sigaction(SIGINT, &ask, NULL);
+    sigaction(SIGTERM, &ask, NULL);
+    sigaction(SIGHUP, &ignore, NULL);
+    sigaction(SIGPIPE, &ignore, NULL);
+    sigaction(SIGXFSZ, &ignore, NULL);
+}
+
+static enum zf_status print_all(const struct zf_err_list *l, struct zf_err *e)
+{
+    for (size_t i = 0; i + 1 < l->count; i++) zf_print_error(NULL, &l->list[i]);
+    *e = l->list[l->count - 1]; /* the last is printed by main */
+    return e->code = zf_err_list_status(l);
+}
+
+/* run.cfg, then --set, then what only all options together can tell. Every error is reported. */
+static enum zf_status read_options(struct zf_options *o, struct zf_args *a, const char *path, struct zf_err *e)
+{
+    struct zf_err_list errors = {0}, notes = {0};
+    const char *set, *resume;
+    ZF_TRY(zf_options_init(o, e));
+    zf_run_cfg_read(o, path, &errors);
+    for (;;) {
+        struct zf_err one;
+        ZF_TRY(zf_args_value(a, "--set", &set, e));
+        if (!set) break;
+        if (zf_options_set_argument(o, set, &one)) zf_err_list_add(&errors, &one);
+    }
+    ZF_TRY(zf_args_value(a, "--resume", &resume, e));
+    if (resume && strcmp(resume, "never")) return zf_fail(e, ZF_USAGE, "--resume", "this version has no checkpoints to resume from; only --resume never is possible");
+    if (resume) o->resume = ZF_RESUME_NEVER;
+    if (!errors.count || zf_err_list_status(&errors) == ZF_USAGE) zf_options_validate(o, false, &errors, &notes);
+    for (size_t i = 0; i < notes.count && !errors.count; i++) zf_print_error("note", &notes.list[i]);
+    enum zf_status s = errors.count ? print_all(&errors, e) : ZF_OK;
+    zf_err_list_free(&errors);
+    zf_err_list_free(&notes);
+    return s;
+}
+
+static enum zf_status run(struct zf_args *a, struct zf_err *e)
+{
+    struct zf_options o;
+    const char *path;
+    zf_args_flag(a, "--plain"); /* this version has no screen: always plain */
+    if (zf_args_flag(a, "--detach")) return zf_fail(e, ZF_USAGE, "--detach", "this version runs in the foreground; nohup or tmux keep it when the terminal closes (SIGHUP does not end it)");
+    ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
+    enum zf_status s = read_options(&o, a, path, e);
+    if (!s) s = zf_args_done(a, e);
+    if (!s) s = zf_train_run(&o, &stop, e);
+    zf_options_free(&o);
+    return s;
+}
+
+static enum zf_status check(struct zf_args *a, struct zf_err *e)
+{
+    struct zf_options o;
+    const char *path;
+    bool json = zf_args_flag(a, "--json");
+    ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
+    enum zf_status s = read_options(&o, a, path, e);
+    if (!s) s = zf_args_done(a, e);
+    if (!s) s = zf_check_run(&o, json, &stop, e);
+    zf_options_free(&o);
+    return s;
+}
+
+static enum zf_status init(struct zf_args *a, struct zf_err *e)
+{
+    const char *model = zf_args_next(a), *data = zf_args_next(a);
+    ZF_TRY(zf_args_done(a, e));
+    return zf_init_write(stdout, model, data, e);
+}
+
+static enum zf_status options(struct zf_args *a, struct zf_err *e)
+{
+    bool markdown = zf_args_flag(a, "--markdown"), json = zf_args_flag(a, "--json");
+    ZF_TRY(zf_args_done(a, e));
+    return zf_options_print(stdout, json ? ZF_TABLE_JSON : markdown ? ZF_TABLE_MARKDOWN : ZF_TABLE_PLAIN, e);
+}
+
+static enum zf_status status(struct zf_args *a, struct zf_err *e)
+{
+    bool json = zf_args_flag(a, "--json");
+    const char *name = zf_args_next(a);
+    char *path = NULL;
+    ZF_TRY(zf_args_done(a, e));
+    if (name) ZF_TRY(zf_locate_run(&path, name, e));
+    if (!path) path = zf_rundir_newest("runs", true);
+    if (!path) path = zf_rundir_newest("runs", false);
+    enum zf_status s = path ? zf_status_print(stdout, path, json, e)
+                            : zf_fail(e, ZF_USAGE, "runs", "there is no run below this directory; name one: status RUN");
+    free(path);
+    return s;
+}
+
+static enum zf_status list(struct zf_args *a, struct zf_err *e)
+{
+    bool json = zf_args_flag(a, "--json");
+    const char *directory = zf_args_next(a);
+    ZF_TRY(zf_args_done(a, e));
+    return zf_list_print(stdout, directory ? directory : "runs", json, e);
+}
+
+static enum zf_status log_table(struct zf_args *a, struct zf_err *e)
+{
+    const char *name, *fields;
+    char *path;
+    bool csv = zf_args_flag(a, "--csv"), json = zf_args_flag(a, "--json");
+    size_t bad = 0;
+    ZF_TRY(zf_args_value(a, "--fields", &fields, e));
+    ZF_TRY(zf_args_need(a, "RUN (a run directory or run.cfg)", &name, e));
+    ZF_TRY(zf_args_done(a, e));
+    ZF_TRY(zf_locate_run(&path, name, e));
+    enum zf_status s = zf_log_print(stdout, path, json ? ZF_LOG_JSON : csv ? ZF_LOG_CSV : ZF_LOG_TABLE, fields, &bad, e);
+    if (bad) fprintf(stderr, "zenflow-console: note: %zu lines of metrics.jsonl could not be read\n", bad);
+    free(path);
+    return s;
+}
+
+static enum zf_status generate(struct zf_args *a, struct zf_err *e)
+{
+    struct zf_generate g = {.tokens = 128, .top_p = 1, .json = zf_args_flag(a, "--json")};
+    const char *name;
+    char *folder;
+    ZF_TRY(zf_args_value(a, "--prompt", &g.prompt, e));
+    ZF_TRY(zf_args_value(a, "--ids", &g.ids, e));
+    ZF_TRY(zf_args_integer(a, "--tokens", 1, 1 << 24, &g.tokens, e));
+    ZF_TRY(zf_args_integer(a, "--seed", 0, INT64_MAX, &g.seed, e));
+    ZF_TRY(zf_args_integer(a, "--threads", 0, 4096, &g.threads, e));
+    ZF_TRY(zf_args_real(a, "--temperature", 0, 1000, &g.temperature, e));
+    ZF_TRY(zf_args_real(a, "--top-p", 1e-9, 1, &g.top_p, e));
+    ZF_TRY(zf_args_need(a, "MODEL or RUN", &name, e));
+    ZF_TRY(zf_args_done(a, e));
+    if (!g.prompt == !g.ids) return zf_fail(e, ZF_USAGE, NULL, "one of --prompt TEXT and --ids 1,2,3 is needed");
+    ZF_TRY(zf_locate_model(&folder, name, "last", e));
+    g.model = folder;
+    enum zf_status s = zf_generate_run(&g, stdout, e);
+    free(folder);
+    return s;
+}
+
+static enum zf_status verify(struct zf_args *a, struct zf_err *e)
+{
+    struct zf_verify v = {.tolerance = 1, .losses = zf_args_flag(a, "--losses")};
+    const char *dtype;
+    int64_t threads = 0;
+    ZF_TRY(zf_args_value(a, "--dtype", &dtype, e));
+    ZF_TRY(zf_args_real(a, "--tolerance", 0, 1e12, &v.tolerance, e));
+    ZF_TRY(zf_args_integer(a, "--threads", 0, 4096, &threads, e));
+    ZF_TRY(zf_args_need(a, "MODEL (a folder)", &v.model, e));
+    ZF_TRY(zf_args_need(a, "GOLDEN.safetensors", &v.golden, e));
+    ZF_TRY(zf_args_done(a, e));
+    v.threads = (int)threads;
+    if (dtype && strcmp(dtype, "f32")) return zf_fail(e, ZF_USAGE, "--dtype", "`%s`: this version computes in f32 only", dtype);
+    return zf_verify_run(&v, stdout, e);
+}
+
+static enum zf_status doctor(struct zf_args *a, struct zf_err *e)
+{
+    ZF_TRY(zf_args_done(a, e));
+    return zf_doctor_run(e);
+}
+
+static const struct command {
+    const char *name;
+    enum zf_status (*run)(struct zf_args *, struct zf_err *);
+    const char *usage, *text;
+} commands[] = {
+    {"check", check, "check run.cfg [--set NAME=VALUE]... [--json]", "read everything, train nothing: model, data, memory against what there is, options"},
+    {"init", init, "init [MODEL [DATA]]", "a commented run.cfg for them on stdout"},
+    {"options", options, "options [--markdown|--json]", "every option: name, type, range, default, when a change takes effect"},
+    {"status", status, "status [RUN] [--json]", "how far a run is, and whether it is alive; RUN is a run directory or a run.cfg"},
+    {"list", list, "list [DIRECTORY] [--json]", "the runs below ./runs"},
+    {"log", log_table, "log RUN [--csv|--json] [--fields a,b]", "the step table"},
+    {"generate", generate, "generate MODEL|RUN --prompt TEXT [--tokens N] [--temperature X] [--top-p X] [--seed N] [--ids 1,2,3] [--json]", "text from a model or a run's newest export"},
+    {"tokenize", zf_command_tokenize, "tokenize MODEL [FILE] [--json] [--decode]", "ids of each line of text; --decode: back"},
+    {"verify", verify, "verify MODEL GOLDEN.safetensors [--losses] [--tolerance X]", "logits, loss and gradients against values made elsewhere"},
+    {"inspect", zf_command_inspect, "inspect PATH [--json]", "what is in a safetensors file, a model folder, a run; verifies it"},
+    {"export", zf_command_export, "export RUN OUT [--dtype f32|bf16|f16] [--step N|best|last]", "a Hugging Face folder that transformers loads"},
+    {"doctor", doctor, "doctor", "what this machine has, and what is missing"},
+};
+enum { COMMANDS = sizeof commands / sizeof *commands };
+
+/* Commands of the interface that this version does not have, each with what to do instead. */
+static const struct {
+    const char *name, *instead;
+} later[] = {
+    {"attach", "`status` and `log` read a run while it goes on"}, {"send", "stop a run with SIGINT or SIGTERM"}, {"replay", "`log` prints the steps of a run"},
+    {"data", "`check` counts rows and tokens"}, {"plan", "`check` plans memory"},
+};
+
+static void print_help(FILE *to)
+{
+    fprintf(to, "zenflow-console %s: fine-tunes language models\n\n", ZF_VERSION);
+    fprintf(to, "  zenflow-console run.cfg [--set NAME=VALUE]... [--plain] [--resume never]\n      train as run.cfg says, with progress lines on stdout\n");
+    for (size_t i = 0; i < COMMANDS; i++) fprintf(to, "  zenflow-console %s\n      %s\n", commands[i].usage, commands[i].text);
+    fprintf(to, "  zenflow-console --help | --version | COMMAND --help\n\n");
+    fprintf(to, "exit codes:\n");
+#define X(name, code, text) fprintf(to, "  %d  %s\n", code, text);
+    ZF_STATUS_MAP(X)
+#undef X
+}
+
+static enum zf_status unknown(const char *name, struct zf_err *e)
+{
+    const char *names[COMMANDS];
+    for (size_t i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
+    for (size_t i = 0; i < sizeof later / sizeof *later; i++)
+        if (!strcmp(name, later[i].name)) return zf_fail(e, ZF_USAGE, name, "this version does not have it yet; %s", later[i].instead);
+    const char *near = zf_nearest(name, names, COMMANDS);
+    return zf_fail(e, ZF_USAGE, name, "there is no such command and no such run.cfg%s%s%s; --help lists the commands", near ? "; did you mean `" : "", near ? near : "", near ? "`" : "");
+}
+
+/* A first argument that is no command is a run.cfg if it is a file or looks like one. */
+static bool is_run_cfg(const char *name)
+{
+    size_t n = strlen(name);
+    return name[0] == '-' || strchr(name, '/') || (n > 4 && !strcmp(name + n - 4, ".cfg")) || access(name, F_OK) == 0;
+}
+
+static enum zf_status dispatch(int argc, char **argv, struct zf_err *e)
+{
+    if (argc < 2) {
+        print_help(stderr);
+        return zf_fail(e, ZF_USAGE, NULL, "a run.cfg or a command is missing");
+    }
+    struct zf_args all = {argc - 1, argv + 1};
+    if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return print_help(stdout), ZF_OK;
+    if (!strcmp(argv[1], "--version")) return printf("zenflow-console %s\n", ZF_VERSION), ZF_OK;
+    for (size_t i = 0; i < COMMANDS; i++) {
+        if (strcmp(argv[1], commands[i].name)) continue;
+        struct zf_args rest = {argc - 2, argv + 2};
+        if (zf_args_flag(&rest, "--help")) return printf("zenflow-console %s\n  %s\n", commands[i].usage, commands[i].text), ZF_OK;
+        return commands[i].run(&rest, e);
+    }
+    return is_run_cfg(argv[1]) ? run(&all, e) : unknown(argv[1], e);
+}
+
+int main(int argc, char **argv)
+{
+    struct zf_err e = {0};
+    set_signals();
+    enum zf_status s = dispatch(argc, argv, &e);
+    /* Results that cannot be written are an error, but for progress lines: those are counted where they are lost. */
+    if (fflush(stdout) && s == ZF_OK) s = zf_fail_errno(&e, "stdout", "cannot write the result");
+    if (s) zf_print_error(NULL, &e);
+    return (int)s;
+}

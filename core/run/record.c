@@ -1,0 +1,180 @@
+/* What happened, for the ones who read it: metrics.jsonl and stdout (never in the way of training), trainer.log, the journal (durable). */
+#include "core/run/trainer.h"
+
+#include "core/base/clock.h"
+#include "core/run/train.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static json_t *integer(uint64_t x)
+{
+    return json_integer((json_int_t)x);
+}
+
+static json_t *line(const char *type, uint64_t step)
+{
+    json_t *o = json_object();
+    json_object_set_new(o, "type", json_string(type));
+    json_object_set_new(o, "step", integer(step));
+    return o;
+}
+
+/* Resident bytes of this process. */
+static uint64_t resident(void)
+{
+    unsigned long long total, pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f && fscanf(f, "%llu %llu", &total, &pages) != 2) pages = 0;
+    if (f) fclose(f);
+    return pages * 4096;
+}
+
+static uint64_t device_bytes(struct zf_trainer *t)
+{
+    struct zf_device_info info;
+    uint64_t sum = 0;
+    t->device->type->info(t->device, &info);
+    for (int i = 0; i < ZF_MEM_TAGS; i++) sum += info.bytes[i];
+    return sum;
+}
+
+void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...)
+{
+    char text[1536];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    json_t *o = line(kind, t->step), *said = json_string(text);
+    json_object_set_new(o, "text", said ? said : json_string("(no UTF-8)"));
+    zf_metrics_write(t->metrics, o);
+    zf_plain_text(&t->plain, "%s: %s", kind, text);
+    if (t->log) fprintf(t->log, "%s: %s\n", kind, text), fflush(t->log);
+}
+
+void zf_record_start(struct zf_trainer *t)
+{
+    const struct zf_params *p = &t->model.params;
+    struct zf_device_info info;
+    json_t *o = json_object(), *matrices = json_array();
+    t->device->type->info(t->device, &info);
+    for (size_t i = 0; i < p->count; i++)
+        if (p->list[i].matrix)
+            json_array_append_new(matrices, json_pack("{s:s s:I s:I}", "name", p->list[i].name, "channels", (json_int_t)p->list[i].rows, "length", (json_int_t)p->list[i].cols));
+    json_object_set_new(o, "type", json_string("start"));
+    json_object_set_new(o, "version", json_string(ZF_VERSION));
+    json_object_set_new(o, "model", json_string(t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family)));
+    json_object_set_new(o, "parameters", integer(p->parameters));
+    json_object_set_new(o, "device", json_string(t->device->type->name));
+    json_object_set_new(o, "device_description", json_string(info.description));
+    json_object_set_new(o, "strategy", json_string("gpu_only"));
+    json_object_set_new(o, "options", zf_options_json(t->o));
+    json_object_set_new(o, "matrices", matrices);
+    json_object_set_new(o, "attempt", json_integer(1));
+    zf_metrics_write(t->metrics, o);
+
+    char bytes[32];
+    const struct zf_setup *s = t->setup;
+    zf_plain_text(&t->plain, "zenflow-console %s: %s, %" PRIu64 " parameters, strategy gpu_only on %s (%s)", ZF_VERSION,
+                  t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters, t->device->type->name, info.description);
+    zf_plain_text(&t->plain, "data: %zu rows to train on, %zu to validate on, %zu tokens, %zu of them targets; the loss is the mean over the targets of a step", s->train.rows,
+                  s->valid.rows, s->all.tokens, s->all.label_tokens);
+    zf_plain_text(&t->plain, "memory: %s planned for micro-batches of %zu sequences, %zu tokens", zf_bytes_text(s->plan.total, bytes, sizeof bytes), s->plan.micro_batch,
+                  s->plan.tokens);
+    zf_plain_text(&t->plain, "run: %s, %" PRIu64 " steps of %" PRId64 " sequences", t->run, t->setup->steps, t->o->batch_size);
+}
+
+void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r)
+{
+    bool last = r->step == t->setup->steps;
+    if (t->o->log_every && (r->step % (uint64_t)t->o->log_every == 0 || last || !r->norm.apply)) {
+        json_t *o = line("step", r->step);
+        json_object_set_new(o, "time", zf_json_real(zf_clock() - t->started));
+        json_object_set_new(o, "epoch", zf_json_real((double)(r->last_row + 1) / (double)t->order.rows));
+        json_object_set_new(o, "loss", zf_json_real(r->loss));
+        json_object_set_new(o, "grad_norm", zf_json_real(r->norm.norm));
+        json_object_set_new(o, "clip", zf_json_real(r->norm.clip));
+        json_object_set_new(o, "learning_rate", zf_json_real(r->rate));
+        json_object_set_new(o, "tokens", integer(r->tokens));
+        json_object_set_new(o, "label_tokens", integer(r->label_tokens));
+        json_object_set_new(o, "tokens_per_s", zf_json_real((double)r->tokens / r->seconds));
+        json_object_set_new(o, "step_ms", zf_json_real(1e3 * r->seconds));
+        json_object_set_new(o, "compute_ms", zf_json_real(1e3 * r->compute_seconds));
+        json_object_set_new(o, "stall_ms", json_real(0)); /* gpu_only: nothing to wait for */
+        json_object_set_new(o, "busy", json_pack("{s:f}", "compute", fmin(1, r->compute_seconds / r->seconds)));
+        json_object_set_new(o, "rows", json_pack("[I,I]", (json_int_t)r->first_row, (json_int_t)r->last_row));
+        json_object_set_new(o, "d2h_bytes", json_integer(0));
+        json_object_set_new(o, "h2d_bytes", json_integer(0));
+        json_object_set_new(o, "groups", json_array());
+        json_object_set_new(o, "cpu_updates", json_integer(0));
+        json_object_set_new(o, "skipped", integer(t->skipped));
+        json_object_set_new(o, "memory_device", integer(device_bytes(t)));
+        json_object_set_new(o, "memory_host", integer(resident()));
+        zf_metrics_write(t->metrics, o);
+    }
+    uint64_t every = (uint64_t)t->o->valid_every, pauses = every ? (t->setup->steps - r->step) / every : 0;
+    zf_plain_step(&t->plain, &(struct zf_plain_step){.step = r->step, .steps = t->setup->steps, .loss = r->loss, .norm = r->norm.norm, .clip = r->norm.clip,
+                                                     .applied = r->norm.apply, .learning_rate = r->rate, .tokens_per_s = (double)r->tokens / r->seconds,
+                                                     .eta = zf_eta_left(&t->eta, t->setup->steps - r->step, pauses), .skipped = t->skipped},
+                  zf_clock(), last);
+}
+
+void zf_record_valid(struct zf_trainer *t, double loss, uint64_t tokens)
+{
+    json_t *o = line("valid", t->step);
+    json_object_set_new(o, "loss", zf_json_real(loss));
+    json_object_set_new(o, "tokens", integer(tokens));
+    zf_metrics_write(t->metrics, o);
+    zf_plain_text(&t->plain, "step %" PRIu64 " validation loss %.4f over %" PRIu64 " targets", t->step, loss, tokens);
+}
+
+/* Gradients as they are after the step: summed over micro-batches, before clipping. */
+void zf_record_norms(struct zf_trainer *t)
+{
+    const struct zf_params *p = &t->model.params;
+    size_t largest = 0;
+    for (size_t i = 0; i < p->count; i++)
+        if (p->list[i].rows * p->list[i].cols > largest) largest = p->list[i].rows * p->list[i].cols;
+    float *host = malloc(largest * sizeof *host), *turned = malloc(largest * sizeof *turned);
+    json_t *o = line("norms", t->step), *matrices = json_array();
+    double total = 0;
+    struct zf_err ignored;
+    for (size_t i = 0; host && turned && i < p->count; i++) {
+        const struct zf_param *q = &p->list[i];
+        double sum = 0, most = 0;
+        if (q->frozen || zf_model_fetch(&t->model, t->model.grad, q, host, turned, &ignored)) continue;
+        for (size_t k = 0; k < q->rows * q->cols; k++) {
+            sum += (double)host[k] * host[k];
+            if (!(fabsf(host[k]) <= most)) most = fabsf(host[k]);
+        }
+        total += sum;
+        if (!q->matrix) continue;
+        json_t *m = json_pack("{s:s}", "name", q->name);
+        json_object_set_new(m, "norm", zf_json_real(sqrt(sum)));
+        json_object_set_new(m, "max", zf_json_real(most));
+        json_array_append_new(matrices, m);
+    }
+    json_object_set_new(o, "total", zf_json_real(sqrt(total)));
+    json_object_set_new(o, "matrices", matrices);
+    zf_metrics_write(t->metrics, o);
+    free(host);
+    free(turned);
+}
+
+void zf_record_end(struct zf_trainer *t, const char *reason)
+{
+    struct zf_err e;
+    json_t *o = line("end", t->step);
+    json_object_set_new(o, "reason", json_string(reason));
+    if (zf_metrics_dropped(t->metrics))
+        json_object_set_new(o, "metrics_dropped", integer(zf_metrics_dropped(t->metrics)));
+    zf_metrics_write(t->metrics, json_incref(o));
+    if (t->journal && zf_journal_append(t->journal, o, &e)) zf_print_error("warning", &e);
+    else if (!t->journal) json_decref(o);
+    if (zf_metrics_dropped(t->metrics))
+        zf_plain_text(&t->plain, "warning: %zu lines of metrics.jsonl were dropped: %s", zf_metrics_dropped(t->metrics), zf_metrics_why(t->metrics));
+    zf_plain_text(&t->plain, "end: %s at step %" PRIu64 " of %" PRIu64, reason, t->step, t->setup->steps);
+}

@@ -1,0 +1,45 @@
+/* From options to everything a run needs but the device: model configuration, tokenizer, datasets, memory plan. Shared by `check` and training.
+ *
+ * Stages, so that what cannot work is said early and nothing is written before all is known:
+ *   zf_setup_model   config.json (or the from-scratch options), tokenizer, parameter list, freeze
+ *   zf_setup_data    estimates what rows will need and refuses what cannot fit, then reads the data, then plans exactly */
+#ifndef ZF_RUN_SETUP_H
+#define ZF_RUN_SETUP_H
+
+#include "checkpoints/hf.h"
+#include "core/config/options.h"
+#include "core/data/dataset.h"
+#include "core/model/model.h"
+#include "core/plan/memory.h"
+
+struct zf_setup {
+    const struct zf_options *o;
+    struct zf_model_config config;
+    struct zf_params params;         /* with `frozen` marked */
+    struct zf_hf hf;                 /* config only until zf_setup_weights; zeroed from scratch */
+    json_t *config_json;             /* what an export's config.json is made from */
+    struct zf_tokenizer *tokenizer;  /* NULL: a model folder without one, training on `tokens` */
+    const char *tokenizer_folder;    /* NULL: `bytes` or none */
+    size_t sequence_length;          /* the longest row that can occur */
+    struct zf_dataset all, train, valid; /* train is all, or the part of it that valid_split leaves; rows == 0: there is none */
+    uint64_t steps, total_rows;      /* total_rows: rows the run will take; less than steps * batch_size if the last step is smaller */
+    struct zf_memory_limits limits;
+    struct zf_memory_plan plan;
+    struct zf_memory_request request;
+    struct zf_err_list notes;
+    struct zf_arena arena;
+};
+
+enum zf_status zf_setup_model(struct zf_setup *s, const struct zf_options *o, struct zf_err *e);
+enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struct zf_err *e);
+/* Opens and verifies the weight files' headers. */
+enum zf_status zf_setup_weights(struct zf_setup *s, struct zf_err *e);
+void zf_setup_free(struct zf_setup *s);
+
+/* Marks what the patterns (shell-like, on names) match. A pattern that matches nothing is ZF_USAGE. */
+enum zf_status zf_setup_freeze(struct zf_params *p, const struct zf_strings *patterns, struct zf_err *e);
+
+/* A note to be shown before training. */
+void zf_setup_note(struct zf_setup *s, const char *where, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

@@ -1,0 +1,214 @@
+/* Starting a run and ending it, however it ends. */
+#include "core/run/train.h"
+
+#include "core/base/clock.h"
+#include "core/run/locate.h"
+#include "core/run/trainer.h"
+#include "core/session/rundir.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+void zf_print_error(const char *kind, const struct zf_err *e)
+{
+    fprintf(stderr, "zenflow-console: %s%s%s%s%s\n", kind ? kind : "", kind ? ": " : "", e->where, e->where[0] ? ": " : "", e->message);
+}
+
+/* The texts that make two runs the same one. To be freed. */
+static enum zf_status identity(const struct zf_options *o, struct zf_run_identity *who, char **model, char **data, struct zf_err *e)
+{
+    char *path = zf_options_get_text(o, ZF_OPT_path), *tokenizer = zf_options_get_text(o, ZF_OPT_tokenizer), *family = zf_options_get_text(o, ZF_OPT_family);
+    *data = zf_options_get_text(o, ZF_OPT_train);
+    *model = NULL;
+    int n = !path || !tokenizer || !family ? -1
+            : o->path[0] ? asprintf(model, "%s", path)
+                         : asprintf(model, "%s, layers %" PRId64 ", hidden %" PRId64 ", heads %" PRId64 ", tokenizer %s", family, o->layers, o->hidden, o->heads, tokenizer);
+    free(path);
+    free(tokenizer);
+    free(family);
+    *who = (struct zf_run_identity){.model = *model, .data = *data, .seed = (uint64_t)o->seed};
+    return n < 0 || !*data ? zf_fail_memory(e, "the run's identity") : ZF_OK;
+}
+
+/* A directory in which a run of ours has been: over, alive, or ended early. ZF_OK with *over: nothing to do. */
+static enum zf_status look_before(const struct zf_options *o, const char *run, const struct zf_run_identity *who, bool *over, struct zf_err *e)
+{
+    struct zf_run_facts f;
+    struct zf_lock_record holder;
+    *over = false;
+    if (zf_directory_exists(run) && zf_lock_look(run, &holder) == ZF_LOCK_LIVE)
+        return zf_fail(e, ZF_BUSY, run, "a trainer is at work on it (pid %lld on host %s, step %llu); `zenflow-console status %s` shows it", holder.pid, holder.host,
+                       (unsigned long long)holder.step, run);
+    ZF_TRY(zf_rundir_look(&f, run, who, e));
+    if (f.state == ZF_RUNDIR_NEW) return ZF_OK;
+    if (f.state != ZF_RUNDIR_OURS) return zf_rundir_claim(&f, run, who, e); /* refuses, with the fix */
+    if (o->resume == ZF_RESUME_NEVER)
+        return zf_fail(e, ZF_DIFFERENT, run, "there is a run already, and resume = never asks for a fresh one; take another directory with --set dir=NAME, or remove this one");
+    if (f.finished && (!o->steps || (uint64_t)o->steps <= f.last_step)) {
+        printf("%s: this run is over: %" PRIu64 " steps done; nothing was changed. To train again take another directory with --set dir=NAME\n", run, f.last_step);
+        *over = true;
+        return ZF_OK;
+    }
+    return zf_fail(e, ZF_DIFFERENT, run, "its run ended at step %" PRIu64 " (%s), and this version cannot continue one; start another with --set dir=NAME%s%s%s", f.last_step,
+                   f.finished ? "its last" : f.ended[0] ? f.ended : "without a clean stop", f.last_export[0] ? ", from the exported weights with --set path=" : "", f.last_export, "");
+}
+
+/* `auto` is resolved once, and the result is in RUN/run.cfg. */
+static enum zf_status resolve(struct zf_options *o, uint64_t steps, struct zf_err *e)
+{
+    const struct zf_origin by_us = {.kind = ZF_ORIGIN_COMMAND};
+    char number[32];
+    snprintf(number, sizeof number, "%" PRIu64, steps);
+    const struct {
+        bool wanted;
+        const char *name, *value;
+    } rows[] = {{o->strategy == ZF_STRATEGY_AUTO, "strategy", "gpu_only"},
+                {o->device == ZF_DEVICE_AUTO, "device", "host"},
+                {o->dtype == ZF_DTYPE_AUTO, "dtype", "f32"},
+                {o->bus_dtype == ZF_BUS_DTYPE_AUTO, "bus_dtype", "f32"},
+                {!o->schedule_steps, "schedule_steps", number}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].wanted) ZF_TRY(zf_options_set(o, rows[i].name, rows[i].value, &by_us, e));
+    return ZF_OK;
+}
+
+static enum zf_status write_run_cfg(const struct zf_options *o, const char *run, struct zf_err *e)
+{
+    char *text = NULL, *path = zf_path_join(run, "run.cfg");
+    size_t size = 0;
+    FILE *f = path ? open_memstream(&text, &size) : NULL;
+    enum zf_status s = f ? zf_options_write(o, f, e) : zf_fail_memory(e, "run.cfg");
+    if (f) fclose(f);
+    if (!s) s = zf_file_write_atomic(path, text, size, e);
+    free(text);
+    free(path);
+    return s;
+}
+
+/* Directory, lock, files: from here on the run exists. */
+static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identity *who, struct zf_err *e)
+{
+    struct zf_run_facts facts;
+    char note[512];
+    ZF_TRY(zf_rundir_claim(&facts, t->run, who, e));
+    ZF_TRY(zf_lock_acquire(&t->lock, t->run, &(struct zf_lock_options){.memory_limit = t->setup->limits.least == SIZE_MAX ? 0 : t->setup->limits.least}, note, sizeof note, e));
+    ZF_TRY(write_run_cfg(t->o, t->run, e));
+    char *metrics = zf_path_join(t->run, "metrics.jsonl"), *log = zf_path_join(t->run, "trainer.log");
+    enum zf_status s = metrics && log ? zf_metrics_open(&t->metrics, metrics, e) : zf_fail_memory(e, "a path");
+    if (s == ZF_IO) { /* telemetry never stops training */
+        zf_print_error("warning", e);
+        s = ZF_OK;
+    }
+    if (log) t->log = fopen(log, "ae");
+    free(metrics);
+    free(log);
+    if (s) return s;
+    ZF_TRY(zf_journal_open(&t->journal, t->run, e));
+    ZF_TRY(zf_journal_append(t->journal, zf_run_start_entry(who, t->setup->steps), e));
+    if (note[0]) zf_record_text(t, "note", "%s", note);
+    return ZF_OK;
+}
+
+static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
+{
+    struct zf_setup *s = t->setup;
+    const struct zf_options *o = t->o;
+    ZF_TRY(zf_model_open(&t->model, &s->config, o->path[0] ? &s->hf : NULL, (uint64_t)o->seed, t->device, e));
+    ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
+    ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->sequence_length, true, e));
+    ZF_TRY(zf_optimizer_init(&t->optimizer, &t->model, e));
+    ZF_TRY(zf_batch_init(&t->batch, s->plan.tokens, e));
+    t->order = (struct zf_order){.seed = (uint64_t)o->seed, .rows = s->train.rows, .shuffle = o->shuffle};
+    t->schedule = (struct zf_schedule){.kind = (enum zf_schedule_kind)o->schedule, .rate = o->learning_rate, .least = o->min_learning_rate,
+                                       .steps = (uint64_t)o->schedule_steps, .warmup = (uint64_t)o->warmup_steps};
+    t->rule = (struct zf_adam_rule){.beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon, .weight_decay = o->weight_decay, .clip_norm = o->clip_norm};
+    return ZF_OK;
+}
+
+/* What every way of ending has in common: an export of the weights as they are, and a last line. */
+static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_err *e)
+{
+    static const struct {
+        const char *reason, *text;
+        enum zf_status status;
+    } ends[] = {
+        [ZF_END_DONE] = {"done", NULL, ZF_OK},
+        [ZF_END_PATIENCE] = {"done", "validation did not improve any more (patience)", ZF_OK},
+        [ZF_END_SIGNAL] = {"signal", "a signal asked to end; the step that was under way is dropped", ZF_STOPPED},
+        [ZF_END_TIME] = {"stopped", "max_time is over", ZF_STOPPED},
+        [ZF_END_NONFINITE] = {"error", "too many steps were not finite; the weights are those of the last good step", ZF_NUMERIC},
+    };
+    if (ends[end].text) zf_record_text(t, ends[end].status == ZF_NUMERIC ? "error" : "note", "%s", ends[end].text);
+    enum zf_status s = zf_trainer_export(t, false, e);
+    if (s) {
+        zf_record_text(t, "error", "the weights could not be exported: %s: %s", e->where, e->message);
+        zf_record_end(t, "error");
+        return e->code = ZF_IO;
+    }
+    if (t->best.any && t->best.step != t->step)
+        zf_record_text(t, "note", "the export is of the last step; the best validation loss was %.4f at step %" PRIu64 "%s", t->best.loss, t->best.step,
+                       t->o->keep_best ? ", kept: export --step best takes it" : "");
+    zf_record_end(t, ends[end].reason);
+    return ends[end].status == ZF_OK ? ZF_OK : zf_fail(e, ends[end].status, t->run, "%s", ends[end].text);
+}
+
+static void close_trainer(struct zf_trainer *t)
+{
+    zf_optimizer_free(&t->optimizer);
+    zf_model_close(&t->model);
+    zf_batch_free(&t->batch);
+    if (t->device) t->device->type->close(t->device);
+    zf_journal_close(t->journal);
+    zf_metrics_close(t->metrics);
+    if (t->log) fclose(t->log);
+    zf_lock_release(t->lock);
+}
+
+static enum zf_status train(struct zf_setup *setup, struct zf_options *o, char *run, const struct zf_run_identity *who, const volatile int *stop, struct zf_err *e)
+{
+    struct zf_trainer t = {.setup = setup, .o = o, .stop = stop, .run = run, .started = zf_clock()};
+    enum zf_end end;
+    zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
+    enum zf_status s = zf_device_open(&t.device, "host", &(struct zf_device_options){.threads = (int)o->threads}, e);
+    if (!s) s = open_run(&t, who, e);
+    if (!s) s = open_model(&t, e);
+    if (!s) {
+        zf_record_start(&t);
+        for (size_t i = 0; i < setup->notes.count; i++) zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
+        if (t.model.note[0]) zf_record_text(&t, "note", "%s", t.model.note);
+        s = zf_trainer_loop(&t, &end, e);
+        if (!s) s = end_run(&t, end, e);
+        else if (s != ZF_BUSY) { /* what is in the weights is whole: steps are applied at once or not at all */
+            struct zf_err second;
+            zf_record_text(&t, "error", "%s: %s", e->where, e->message);
+            if (zf_trainer_export(&t, false, &second)) zf_print_error(NULL, &second);
+            zf_record_end(&t, "error");
+        }
+    }
+    close_trainer(&t);
+    return s;
+}
+
+enum zf_status zf_train_run(struct zf_options *o, const volatile int *stop, struct zf_err *e)
+{
+    struct zf_setup setup = {0};
+    struct zf_run_identity who;
+    char *model = NULL, *data = NULL, *run = zf_rundir_path(o->file, o->dir);
+    bool over = false;
+    enum zf_status s = run ? identity(o, &who, &model, &data, e) : zf_fail_memory(e, "the run directory's name");
+    if (!s) s = look_before(o, run, &who, &over, e);
+    if (!s && !over) {
+        s = zf_setup_model(&setup, o, e);
+        if (!s) s = zf_setup_weights(&setup, e);
+        if (!s) s = zf_setup_data(&setup, stop, e);
+        if (!s) s = resolve(o, setup.steps, e);
+        if (!s) s = train(&setup, o, run, &who, stop, e);
+        zf_setup_free(&setup);
+    }
+    free(model);
+    free(data);
+    free(run);
+    return s;
+}

@@ -1,0 +1,14 @@
+/* A run: from a complete setup to the exported model, in this process, with progress as lines on stdout. */
+#ifndef ZF_RUN_TRAIN_H
+#define ZF_RUN_TRAIN_H
+
+#include "core/run/setup.h"
+
+/* The run of these options, whatever state its directory is in: starts it, or says that it is over. *stop becomes nonzero when a signal asks to end.
+ * ZF_STOPPED, ZF_NUMERIC: ended early, with an export. */
+enum zf_status zf_train_run(struct zf_options *o, const volatile int *stop, struct zf_err *e);
+
+/* Prints notes and errors as the interface asks: "zenflow-console: PLACE: message" on stderr. */
+void zf_print_error(const char *kind, const struct zf_err *e);
+
+#endif

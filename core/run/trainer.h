@@ -1,0 +1,71 @@
+/* The state of a run while it goes on. Private to core/run: train.c starts and ends it, loop.c does its steps, record.c says what happened. */
+#ifndef ZF_RUN_TRAINER_H
+#define ZF_RUN_TRAINER_H
+
+#include "core/optim/optimizer.h"
+#include "core/optim/schedule.h"
+#include "core/run/setup.h"
+#include "core/session/journal.h"
+#include "core/session/lock.h"
+#include "core/telemetry/eta.h"
+#include "core/telemetry/metrics.h"
+#include "core/telemetry/plain.h"
+
+struct zf_trainer {
+    struct zf_setup *setup;
+    const struct zf_options *o;
+    const volatile int *stop;
+
+    char *run; /* the run directory */
+    struct zf_lock *lock;
+    struct zf_journal *journal;
+    struct zf_metrics *metrics;
+    struct zf_plain plain;
+    FILE *log; /* RUN/trainer.log; NULL: it could not be opened */
+    double started;
+
+    struct zf_device *device;
+    struct zf_model model;
+    struct zf_optimizer optimizer;
+    struct zf_batch batch;
+    struct zf_order order;
+    struct zf_schedule schedule;
+    struct zf_adam_rule rule;
+    struct zf_eta eta;
+
+    uint64_t step;            /* completed */
+    uint64_t skipped, in_row; /* steps that were not applied; the newest of them without a good one between */
+    double busy;              /* seconds of the compute lane when the step began */
+    struct {
+        double loss;
+        uint64_t step, exported;
+        uint64_t worse; /* validations since */
+        bool any;
+    } best;
+    uint64_t validated;       /* step of the last validation */
+    bool told_zero_loss;
+};
+
+/* What a step was like, for its line. */
+struct zf_step_record {
+    uint64_t step, first_row, last_row, tokens, label_tokens;
+    double loss, seconds, compute_seconds, rate;
+    struct zf_step_norm norm;
+};
+
+/* loop.c */
+enum zf_end { ZF_END_DONE, ZF_END_PATIENCE, ZF_END_SIGNAL, ZF_END_TIME, ZF_END_NONFINITE, ZF_END_LOST };
+enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf_err *e);
+enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e);
+enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);
+
+/* record.c: journal, metrics, stdout, trainer.log */
+void zf_record_start(struct zf_trainer *t);
+void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r);
+void zf_record_valid(struct zf_trainer *t, double loss, uint64_t tokens);
+void zf_record_norms(struct zf_trainer *t);
+/* kind: "note", "warning", "error". Goes everywhere. */
+void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+void zf_record_end(struct zf_trainer *t, const char *reason);
+
+#endif

@@ -1,0 +1,303 @@
+/* Sums of the comparison are double; limits are those of the README. */
+#include "core/run/verify.h"
+
+#include "checkpoints/hf.h"
+#include "core/optim/optimizer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A line of the table: relative difference against its limit. */
+struct row {
+    char name[160];
+    double difference, limit;
+};
+
+struct table {
+    struct row *rows;
+    size_t count, room;
+};
+
+struct job {
+    const struct zf_verify *v;
+    struct zf_device *device;
+    struct zf_hf hf;
+    struct zf_safetensors golden;
+    struct zf_model model;
+    struct zf_optimizer optimizer;
+    struct zf_batch batch;
+    struct table table;
+    float *ours, *turned, *theirs; /* [largest tensor, or logits] */
+    size_t rows, length, missing;
+};
+
+static enum zf_status add(struct table *t, double limit, double difference, struct zf_err *e, const char *prefix, const char *name)
+{
+    if (t->count == t->room) {
+        size_t room = t->room ? 2 * t->room : 64;
+        struct row *rows = realloc(t->rows, room * sizeof *rows);
+        if (!rows) return zf_fail_memory(e, "the table");
+        t->rows = rows;
+        t->room = room;
+    }
+    struct row *r = &t->rows[t->count++];
+    snprintf(r->name, sizeof r->name, "%s%s", prefix, name);
+    r->difference = difference;
+    r->limit = limit;
+    return ZF_OK;
+}
+
+static double square(const float *a, size_t n)
+{
+    double s = 0;
+    for (size_t i = 0; i < n; i++) s += (double)a[i] * a[i];
+    return s;
+}
+
+static double distance(const float *a, const float *b, size_t n)
+{
+    double s = 0;
+    for (size_t i = 0; i < n; i++) s += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return sqrt(s);
+}
+
+/* NaN is the worst of all. */
+static int worst_first(const void *a, const void *b)
+{
+    const struct row *x = a, *y = b;
+    double p = x->difference / x->limit, q = y->difference / y->limit;
+    if (isnan(p) || isnan(q)) return (int)isnan(q) - (int)isnan(p);
+    return (p < q) - (p > q);
+}
+
+static enum zf_status integers(const struct job *j, const char *name, int64_t **out, bool needed, struct zf_err *e)
+{
+    const struct zf_st_tensor *t = zf_st_find(&j->golden, name);
+    *out = NULL;
+    if (!t && !needed) return ZF_OK;
+    if (!t) return zf_fail(e, ZF_FORMAT, j->v->golden, "it has no tensor %s; see README, \"Verify a model\"", name);
+    if (t->rank != 2 || t->shape[0] != j->rows || t->shape[1] != j->length)
+        return zf_fail(e, ZF_FORMAT, j->v->golden, "tensor %s has not the shape [%zu][%zu] of input_ids", name, j->rows, j->length);
+    if (!(*out = malloc(t->elements * sizeof **out))) return zf_fail_memory(e, name);
+    enum zf_status s = zf_st_integers(*out, t, 0, t->elements, e);
+    if (s) free(*out), *out = NULL;
+    return s;
+}
+
+static enum zf_status check_range(const struct job *j, const char *name, const int64_t *x, int64_t least, int64_t most, struct zf_err *e)
+{
+    for (size_t i = 0; x && i < j->rows * j->length; i++)
+        if (x[i] < least || x[i] > most)
+            return zf_fail(e, ZF_FORMAT, j->v->golden, "%s[%zu][%zu] is %lld; %lld to %lld are possible", name, i / j->length, i % j->length, (long long)x[i],
+                           (long long)least, (long long)most);
+    return ZF_OK;
+}
+
+/* All rows as one micro-batch. */
+static enum zf_status make_batch(struct job *j, struct zf_err *e)
+{
+    const struct zf_st_tensor *t = zf_st_find(&j->golden, "input_ids");
+    if (!t || t->rank != 2 || !t->elements) return zf_fail(e, ZF_FORMAT, j->v->golden, "it has no tensor input_ids [B][T]; see README, \"Verify a model\"");
+    j->rows = t->shape[0];
+    j->length = t->shape[1];
+    if (j->length > j->model.config.context)
+        return zf_fail(e, ZF_FORMAT, j->v->golden, "its rows have %zu tokens; the model's context is %zu", j->length, j->model.config.context);
+    int64_t *ids = NULL, *labels = NULL, *documents = NULL;
+    int32_t *row = malloc(3 * j->length * sizeof *row);
+    enum zf_status s = row ? ZF_OK : zf_fail_memory(e, "a row");
+    if (!s) s = integers(j, "input_ids", &ids, true, e);
+    if (!s) s = integers(j, "labels", &labels, true, e);
+    if (!s) s = integers(j, "document", &documents, false, e);
+    if (!s) s = check_range(j, "input_ids", ids, 0, (int64_t)j->model.config.vocab - 1, e);
+    if (!s) s = check_range(j, "labels", labels, -100, (int64_t)j->model.config.vocab - 1, e);
+    if (!s) s = check_range(j, "document", documents, 0, INT32_MAX, e);
+    if (!s) s = zf_batch_init(&j->batch, j->rows * j->length, e);
+    for (size_t r = 0; !s && r < j->rows; r++) {
+        int32_t *target = row + j->length, *document = target + j->length;
+        size_t count = 0;
+        for (size_t i = 0; i < j->length; i++) {
+            size_t at = r * j->length + i;
+            bool last = i + 1 == j->length || (documents && documents[at + 1] != documents[at]);
+            row[i] = (int32_t)ids[at];
+            document[i] = documents ? (int32_t)documents[at] : 0;
+            target[i] = last || labels[at + 1] < 0 ? -1 : (int32_t)labels[at + 1];
+            count += target[i] >= 0;
+        }
+        zf_batch_add(&j->batch, &(struct zf_row){.ids = row, .target = target, .document = document, .length = j->length, .label_tokens = count});
+    }
+    if (!s && !j->batch.label_tokens) s = zf_fail(e, ZF_FORMAT, j->v->golden, "no label is a target");
+    free(ids);
+    free(labels);
+    free(documents);
+    free(row);
+    return s;
+}
+
+static enum zf_status golden_floats(struct job *j, const char *prefix, const char *name, size_t n, bool *found, struct zf_err *e)
+{
+    char full[512];
+    snprintf(full, sizeof full, "%s%s", prefix, name);
+    const struct zf_st_tensor *t = zf_st_find(&j->golden, full);
+    *found = t != NULL;
+    if (!t) return ZF_OK;
+    if (t->elements != n) return zf_fail(e, ZF_FORMAT, j->v->golden, "tensor %s has %zu elements; %zu belong there", full, t->elements, n);
+    return zf_st_floats(j->theirs, t, 0, n, e);
+}
+
+static enum zf_status compare_logits(struct job *j, struct zf_err *e)
+{
+    size_t n = j->batch.tokens * j->model.config.vocab;
+    bool found;
+    ZF_TRY(golden_floats(j, "logits", "", n, &found, e));
+    if (!found) return zf_fail(e, ZF_FORMAT, j->v->golden, "it has no tensor logits");
+    ZF_TRY(zf_model_logits(&j->model, &j->batch, j->ours, e));
+    return add(&j->table, 1e-5, distance(j->ours, j->theirs, n) / sqrt(square(j->theirs, n)), e, "logits", "");
+}
+
+static enum zf_status forward_backward(struct job *j, struct zf_err *e)
+{
+    ZF_TRY(zf_optimizer_begin(&j->optimizer, e));
+    return zf_model_step(&j->model, &j->batch, true, 1.0f / (float)j->batch.label_tokens, j->optimizer.loss, e);
+}
+
+/* The limit of a gradient is relative to its own norm, or to its share of the whole where it is small: gradients that are zero in theory have no
+ * relative error. */
+static enum zf_status compare_gradients(struct job *j, struct zf_err *e)
+{
+    const struct zf_params *p = &j->model.params;
+    double all = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        bool found;
+        size_t n = p->list[i].rows * p->list[i].cols;
+        ZF_TRY(golden_floats(j, "grad.", p->list[i].name, n, &found, e));
+        if (found) all += square(j->theirs, n);
+    }
+    all = sqrt(all);
+    for (size_t i = 0; i < p->count; i++) {
+        const struct zf_param *q = &p->list[i];
+        size_t n = q->rows * q->cols;
+        bool found;
+        ZF_TRY(golden_floats(j, "grad.", q->name, n, &found, e));
+        if (!found) {
+            j->missing++;
+            continue;
+        }
+        ZF_TRY(zf_model_fetch(&j->model, j->model.grad, q, j->ours, j->turned, e));
+        double own = sqrt(square(j->theirs, n)), floor = 0.1 * all * sqrt((double)n / (double)p->parameters);
+        ZF_TRY(add(&j->table, 1e-5, distance(j->ours, j->theirs, n) / (own > floor ? own : floor), e, "grad.", q->name));
+    }
+    for (size_t i = 0; i < j->golden.count; i++) {
+        const char *name = j->golden.list[i].name;
+        if (!strncmp(name, "grad.", 5) && !zf_param_find(p, name + 5) && !(j->model.config.tied && !strcmp(name, "grad.lm_head.weight")))
+            return zf_fail(e, ZF_FORMAT, j->v->golden, "it has a gradient of %s, which this model does not have", name + 5);
+    }
+    return ZF_OK;
+}
+
+static enum zf_status compare_training(struct job *j, struct zf_err *e)
+{
+    const struct zf_st_tensor *t = zf_st_find(&j->golden, "losses");
+    if (!t || t->rank != 1 || !t->elements) return zf_fail(e, ZF_FORMAT, j->v->golden, "it has no tensor losses; leave --losses out");
+    float *losses = malloc(t->elements * sizeof *losses);
+    if (!losses) return zf_fail_memory(e, "losses");
+    enum zf_status s = zf_st_floats(losses, t, 0, t->elements, e);
+    const struct zf_adam_rule rule = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+    double worst = 0;
+    for (size_t i = 0; !s && i < t->elements; i++) {
+        struct zf_step_norm norm;
+        s = forward_backward(j, e);
+        if (!s) s = zf_optimizer_step(&j->optimizer, &rule, 1e-3, &norm, e);
+        if (s) break;
+        double loss = norm.loss / (double)j->batch.label_tokens, off = fabs(loss - losses[i]) / fabs(losses[i]);
+        if (!(off <= worst)) worst = off;
+    }
+    free(losses);
+    if (s) return s;
+    ZF_TRY(add(&j->table, 1e-4, worst, e, "losses", ""));
+    for (size_t i = 0; i < j->model.params.count; i++) {
+        const struct zf_param *q = &j->model.params.list[i];
+        size_t n = q->rows * q->cols;
+        bool found;
+        ZF_TRY(golden_floats(j, "after.", q->name, n, &found, e));
+        if (!found) continue;
+        ZF_TRY(zf_model_fetch(&j->model, j->model.weights, q, j->ours, j->turned, e));
+        double own = sqrt(square(j->theirs, n));
+        ZF_TRY(add(&j->table, q->matrix ? 1e-3 : 5e-3, distance(j->ours, j->theirs, n) / (own > 0 ? own : 1), e, "after.", q->name));
+    }
+    return ZF_OK;
+}
+
+static enum zf_status compare(struct job *j, struct zf_err *e)
+{
+    struct zf_model_config config;
+    struct zf_step_norm norm;
+    bool found;
+    ZF_TRY(zf_hf_open(&j->hf, j->v->model, e));
+    ZF_TRY(zf_model_config_read(&config, j->hf.config, j->v->model, e));
+    ZF_TRY(zf_st_open(&j->golden, j->v->golden, e));
+    ZF_TRY(zf_device_open(&j->device, "host", &(struct zf_device_options){.threads = j->v->threads}, e));
+    ZF_TRY(zf_model_open(&j->model, &config, &j->hf, 0, j->device, e));
+    ZF_TRY(make_batch(j, e));
+    ZF_TRY(zf_model_reserve(&j->model, j->batch.tokens, j->length, true, e));
+    ZF_TRY(zf_optimizer_init(&j->optimizer, &j->model, e));
+
+    size_t largest = j->batch.tokens * config.vocab;
+    for (size_t i = 0; i < j->model.params.count; i++) {
+        size_t n = j->model.params.list[i].rows * j->model.params.list[i].cols;
+        if (n > largest) largest = n;
+    }
+    j->ours = malloc(largest * sizeof *j->ours);
+    j->turned = malloc(largest * sizeof *j->turned);
+    j->theirs = malloc(largest * sizeof *j->theirs);
+    if (!j->ours || !j->turned || !j->theirs) return zf_fail_memory(e, "the comparison");
+
+    ZF_TRY(compare_logits(j, e));
+    ZF_TRY(forward_backward(j, e));
+    ZF_TRY(compare_gradients(j, e));
+    const struct zf_adam_rule no_rule = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8};
+    ZF_TRY(zf_optimizer_step(&j->optimizer, &no_rule, 0, &norm, e)); /* rate 0: only to read the loss */
+    ZF_TRY(golden_floats(j, "loss", "", 1, &found, e));
+    if (!found) return zf_fail(e, ZF_FORMAT, j->v->golden, "it has no tensor loss [1]");
+    double loss = norm.loss / (double)j->batch.label_tokens;
+    ZF_TRY(add(&j->table, 1e-5, fabs(loss - j->theirs[0]) / fabs((double)j->theirs[0]), e, "loss", ""));
+    if (!j->v->losses) return ZF_OK;
+    zf_optimizer_free(&j->optimizer);
+    ZF_TRY(zf_optimizer_init(&j->optimizer, &j->model, e));
+    return compare_training(j, e);
+}
+
+static enum zf_status report(struct job *j, FILE *out, struct zf_err *e)
+{
+    size_t over = 0;
+    qsort(j->table.rows, j->table.count, sizeof *j->table.rows, worst_first);
+    fprintf(out, "%-64s %12s %12s\n", "what", "difference", "limit");
+    for (size_t i = 0; i < j->table.count; i++) {
+        const struct row *r = &j->table.rows[i];
+        double limit = r->limit * j->v->tolerance;
+        bool bad = !(r->difference <= limit);
+        over += bad;
+        fprintf(out, "%-64s %12.3e %12.3e%s\n", r->name, r->difference, limit, bad ? "  DIFFERENT" : "");
+    }
+    if (j->missing) fprintf(out, "%zu parameters have no gradient in the file and were not compared\n", j->missing);
+    fprintf(out, "%zu compared, %zu different\n", j->table.count, over);
+    return over ? zf_fail(e, ZF_DIFFERENT, j->v->model, "%zu of %zu rows are over their limit", over, j->table.count) : ZF_OK;
+}
+
+enum zf_status zf_verify_run(const struct zf_verify *v, FILE *out, struct zf_err *e)
+{
+    struct job j = {.v = v};
+    enum zf_status s = compare(&j, e);
+    if (!s) s = report(&j, out, e);
+    zf_optimizer_free(&j.optimizer);
+    zf_model_close(&j.model);
+    zf_batch_free(&j.batch);
+    if (j.device) j.device->type->close(j.device);
+    zf_st_close(&j.golden);
+    zf_hf_close(&j.hf);
+    free(j.table.rows);
+    free(j.ours);
+    free(j.turned);
+    free(j.theirs);
+    return s;
+}
