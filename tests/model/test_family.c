@@ -747,7 +747,8 @@ static void test_names(void **state)
     assert_string_equal(zf_family_name(ZF_FAMILY_QWEN3), "qwen3");
 }
 
-/* cos, sin of one position, as transformers 5.24 computes them. A frequency that is one unit in the last place off shows at position 33333. */
+/* cos, sin of one position, as transformers 5.24 computes them. A frequency that is one unit in the last place off shows
+ * at position 33333. */
 static void test_rope(void **state)
 {
     static const struct {
