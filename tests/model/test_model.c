@@ -1,0 +1,330 @@
+/* The block as a whole, on models from scratch of every family: what forward, backward, cache and export must agree on without any golden file. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "checkpoints/hf.h"
+#include "core/model/model.h"
+#include "core/optim/optimizer.h"
+#include "core/optim/schedule.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *const configs[] = {
+    "{'model_type':'gpt2','n_layer':2,'n_embd':24,'n_head':3,'vocab_size':37,'n_positions':700,'activation_function':'gelu_new'}",
+    "{'model_type':'opt','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':2,'ffn_dim':40,'vocab_size':37,'max_position_embeddings':700,"
+    "'word_embed_proj_dim':16,'do_layer_norm_before':false,'activation_function':'relu'}",
+    "{'model_type':'opt','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':2,'ffn_dim':40,'vocab_size':37,'max_position_embeddings':700,"
+    "'word_embed_proj_dim':24,'do_layer_norm_before':true,'activation_function':'relu'}",
+    "{'model_type':'llama','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':4,'num_key_value_heads':2,'intermediate_size':40,'vocab_size':37,"
+    "'max_position_embeddings':700,'hidden_act':'silu','rope_theta':10000.0,'tie_word_embeddings':false}",
+    "{'model_type':'qwen2','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':4,'num_key_value_heads':1,'intermediate_size':40,'vocab_size':37,"
+    "'max_position_embeddings':700,'hidden_act':'silu','rope_theta':10000.0,'tie_word_embeddings':true}",
+    "{'model_type':'qwen3','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':4,'num_key_value_heads':2,'head_dim':10,'intermediate_size':40,'vocab_size':37,"
+    "'max_position_embeddings':700,'hidden_act':'silu','rope_theta':10000.0,'tie_word_embeddings':false}",
+};
+enum { CONFIGS = sizeof configs / sizeof *configs, V = 37 };
+
+struct fixture {
+    struct zf_device *device;
+    struct zf_model model;
+    struct zf_model_config config;
+    struct zf_batch batch;
+    struct zf_optimizer optimizer;
+};
+
+static struct zf_err e;
+
+static void ok(enum zf_status s)
+{
+    if (s) fail_msg("%s: %s", e.where, e.message);
+}
+
+static struct zf_model_config config_of(int which)
+{
+    struct zf_model_config c;
+    json_t *j;
+    char *text = strdup(configs[which]);
+    for (char *p = text; *p; p++)
+        if (*p == '\'') *p = '"';
+    ok(zf_json_parse(&j, text, strlen(text), "config", &e));
+    ok(zf_model_config_read(&c, j, "config", &e));
+    json_decref(j);
+    free(text);
+    return c;
+}
+
+static void start(struct fixture *f, int which, int threads)
+{
+    memset(f, 0, sizeof *f);
+    f->config = config_of(which);
+    ok(zf_device_open(&f->device, "host", &(struct zf_device_options){.threads = threads}, &e));
+    ok(zf_model_open(&f->model, &f->config, NULL, 7, f->device, &e));
+    /* away from the tiny initial weights, so that attention and norms matter */
+    for (size_t i = 0; i < f->model.params.elements; i++) f->model.weights[i] *= 2;
+    ok(zf_model_reserve(&f->model, 700, 700, true, &e));
+    ok(zf_batch_init(&f->batch, 700, &e));
+    ok(zf_optimizer_init(&f->optimizer, &f->model, &e));
+}
+
+static void stop(struct fixture *f)
+{
+    zf_optimizer_free(&f->optimizer);
+    zf_model_close(&f->model);
+    zf_batch_free(&f->batch);
+    f->device->type->close(f->device);
+}
+
+/* A row of n tokens in documents that end at `cut` (0: one), every token but a document's first a target. */
+static void add_row(struct zf_batch *b, uint32_t seed, size_t n, size_t cut)
+{
+    int32_t *ids = malloc(3 * n * sizeof *ids), *target = ids + n, *document = target + n;
+    size_t labels = 0;
+    for (size_t i = 0; i < n; i++) {
+        ids[i] = (int32_t)((seed * 2654435761u + i * i * 40503u + i * 77u) >> 3) & 0x7fffffff;
+        ids[i] = ids[i] % (V - 3) + 3;
+        document[i] = cut && i >= cut;
+    }
+    for (size_t i = 0; i < n; i++) {
+        target[i] = i + 1 < n && document[i + 1] == document[i] ? ids[i + 1] : -1;
+        labels += target[i] >= 0;
+    }
+    zf_batch_add(b, &(struct zf_row){.ids = ids, .target = target, .document = document, .length = n, .label_tokens = labels});
+    free(ids);
+}
+
+static double loss_of(struct fixture *f, bool backward, float scale)
+{
+    double loss;
+    ok(zf_model_step(&f->model, &f->batch, backward, scale, f->optimizer.loss, &e));
+    ok(f->device->type->lane_sync(f->model.lane, &e));
+    memcpy(&loss, f->optimizer.loss, sizeof loss);
+    return loss;
+}
+
+static double relative(const float *a, const float *b, size_t n)
+{
+    double d = 0, s = 0;
+    for (size_t i = 0; i < n; i++) {
+        d += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        s += (double)b[i] * b[i];
+    }
+    return sqrt(d / s);
+}
+
+/* The cache, filled in uneven pieces (one longer than a prefill chunk), gives the logits of the whole sequence. */
+static void cache_equals_whole(void **state)
+{
+    (void)state;
+    for (int which = 0; which < CONFIGS; which++) {
+        struct fixture f;
+        struct zf_cache *cache;
+        start(&f, which, 2);
+        size_t n = 600;
+        add_row(&f.batch, 5, n, 0);
+        float *whole = malloc(n * V * sizeof *whole), last[V];
+        ok(zf_model_logits(&f.model, &f.batch, whole, &e));
+        ok(zf_cache_new(&cache, &f.model, n, &e));
+        const size_t pieces[] = {3, 1, 530, 1, 65};
+        size_t at = 0;
+        for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++) {
+            ok(zf_cache_append(cache, f.batch.ids + at, pieces[i], last, &e));
+            at += pieces[i];
+            assert_true(relative(last, whole + (at - 1) * V, V) < 2e-5);
+        }
+        assert_int_equal(zf_cache_append(cache, f.batch.ids, 1, last, &e), ZF_USAGE); /* full */
+        zf_cache_free(cache);
+        free(whole);
+        stop(&f);
+    }
+}
+
+/* Rows together or one by one: the same sums of losses and gradients. Documents in a row or in rows of their own: the same, too. */
+static void batches_are_sums(void **state)
+{
+    (void)state;
+    for (int which = 0; which < CONFIGS; which++) {
+        struct fixture f;
+        start(&f, which, 2);
+        size_t elements = f.model.params.elements;
+        float *together = malloc(elements * sizeof *together);
+        ok(zf_optimizer_begin(&f.optimizer, &e));
+        add_row(&f.batch, 1, 40, 13);
+        add_row(&f.batch, 2, 7, 0);
+        add_row(&f.batch, 3, 99, 0);
+        double all = loss_of(&f, true, 0.01f);
+        memcpy(together, f.model.grad, elements * sizeof *together);
+        ok(zf_optimizer_begin(&f.optimizer, &e));
+        static const size_t rows[][3] = {{1, 40, 13}, {2, 7, 0}, {3, 99, 0}};
+        double one_by_one = 0;
+        for (size_t i = 0; i < 3; i++) {
+            zf_batch_clear(&f.batch);
+            add_row(&f.batch, (uint32_t)rows[i][0], rows[i][1], rows[i][2]);
+            one_by_one = loss_of(&f, true, 0.01f);
+        }
+        assert_true(fabs(all - one_by_one) < 1e-6 * all);
+        assert_true(relative(f.model.grad, together, elements) < 1e-6);
+        free(together);
+        stop(&f);
+    }
+}
+
+/* loss(w + s d) - loss(w - s d) along the gradient's own direction is 2 s |g|^2: a wrong gradient anywhere shows. */
+static void gradient_is_the_slope(void **state)
+{
+    (void)state;
+    for (int which = 0; which < CONFIGS; which++) {
+        struct fixture f;
+        start(&f, which, 2);
+        size_t n = f.model.params.elements;
+        float *g = malloc(n * sizeof *g), *w = malloc(n * sizeof *w);
+        add_row(&f.batch, 9, 200, 61);
+        ok(zf_optimizer_begin(&f.optimizer, &e));
+        loss_of(&f, true, 1.0f);
+        memcpy(g, f.model.grad, n * sizeof *g);
+        memcpy(w, f.model.weights, n * sizeof *w);
+        double squares = 0, side[2];
+        for (size_t i = 0; i < n; i++) squares += (double)g[i] * g[i];
+        double s = 3e-4 / sqrt(squares);
+        for (int k = 0; k < 2; k++) {
+            for (size_t i = 0; i < n; i++) f.model.weights[i] = (float)(w[i] + (k ? s : -s) * g[i]);
+            ok(zf_optimizer_begin(&f.optimizer, &e));
+            side[k] = loss_of(&f, false, 0);
+        }
+        double slope = (side[1] - side[0]) / (2 * s);
+        assert_true(fabs(slope - squares) < 5e-3 * squares);
+        free(g);
+        free(w);
+        stop(&f);
+    }
+}
+
+static void threads_give_equal_bits(void **state)
+{
+    (void)state;
+    for (int which = 0; which < CONFIGS; which++) {
+        struct fixture a, b;
+        start(&a, which, 1);
+        start(&b, which, 3);
+        const struct zf_adam_rule rule = {0.9, 0.999, 1e-8, 0.1, 1.0};
+        for (int step = 0; step < 3; step++) {
+            struct fixture *both[] = {&a, &b};
+            struct zf_step_norm norm[2];
+            for (int i = 0; i < 2; i++) {
+                zf_batch_clear(&both[i]->batch);
+                add_row(&both[i]->batch, (uint32_t)step, 300, 37);
+                ok(zf_optimizer_begin(&both[i]->optimizer, &e));
+                loss_of(both[i], true, 0.01f);
+                ok(zf_optimizer_step(&both[i]->optimizer, &rule, 1e-2, &norm[i], &e));
+            }
+            assert_memory_equal(&norm[0].loss, &norm[1].loss, sizeof norm[0].loss);
+        }
+        assert_memory_equal(a.model.weights, b.model.weights, a.model.params.elements * sizeof(float));
+        stop(&a);
+        stop(&b);
+    }
+}
+
+/* A step whose gradient is not finite changes nothing, and does not count for Adam's t. */
+static void nonfinite_step_changes_nothing(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct zf_step_norm norm;
+    start(&f, 3, 2);
+    size_t bytes = f.model.params.elements * sizeof(float);
+    float *before = malloc(bytes);
+    const struct zf_adam_rule rule = {0.9, 0.999, 1e-8, 0.1, 1.0};
+    add_row(&f.batch, 1, 50, 0);
+    ok(zf_optimizer_begin(&f.optimizer, &e));
+    loss_of(&f, true, 1);
+    f.model.grad[f.model.params.list[1].offset] = NAN;
+    memcpy(before, f.model.weights, bytes);
+    ok(zf_optimizer_step(&f.optimizer, &rule, 1e-2, &norm, &e));
+    assert_int_equal(norm.apply, 0);
+    assert_true(isnan(norm.norm));
+    assert_int_equal(f.optimizer.updates, 0);
+    assert_memory_equal(before, f.model.weights, bytes);
+    free(before);
+    stop(&f);
+}
+
+static void frozen_stays(void **state)
+{
+    (void)state;
+    struct fixture f;
+    struct zf_step_norm norm;
+    start(&f, 4, 2);
+    const struct zf_adam_rule rule = {0.9, 0.999, 1e-8, 0.1, 0};
+    for (size_t i = 0; i < f.model.params.count; i++) f.model.params.list[i].frozen = i % 2;
+    size_t bytes = f.model.params.elements * sizeof(float);
+    float *before = malloc(bytes);
+    memcpy(before, f.model.weights, bytes);
+    add_row(&f.batch, 1, 50, 0);
+    ok(zf_optimizer_begin(&f.optimizer, &e));
+    loss_of(&f, true, 1);
+    ok(zf_optimizer_step(&f.optimizer, &rule, 1e-2, &norm, &e));
+    for (size_t i = 0; i < f.model.params.count; i++) {
+        const struct zf_param *p = &f.model.params.list[i];
+        int same = !memcmp(before + p->offset, f.model.weights + p->offset, p->rows * p->cols * sizeof(float));
+        assert_int_equal(same, p->frozen);
+    }
+    free(before);
+    stop(&f);
+}
+
+static void export_and_back(void **state)
+{
+    (void)state;
+    for (int which = 0; which < CONFIGS; which++) {
+        struct fixture f;
+        struct zf_model again;
+        struct zf_model_config c;
+        struct zf_hf hf;
+        char folder[64], command[128];
+        start(&f, which, 2);
+        snprintf(folder, sizeof folder, "/tmp/zf-test-export-%ld", (long)getpid());
+        json_t *j = zf_model_config_write(&f.config);
+        ok(zf_model_export(&f.model, folder, j, NULL, &e));
+        json_decref(j);
+        ok(zf_hf_open(&hf, folder, &e));
+        ok(zf_model_config_read(&c, hf.config, folder, &e));
+        ok(zf_model_open(&again, &c, &hf, 0, f.device, &e));
+        assert_memory_equal(again.weights, f.model.weights, f.model.params.elements * sizeof(float));
+        zf_model_close(&again);
+        zf_hf_close(&hf);
+        stop(&f);
+        snprintf(command, sizeof command, "rm -r %s", folder);
+        assert_int_equal(system(command), 0);
+    }
+}
+
+static void schedule(void **state)
+{
+    (void)state;
+    struct zf_schedule s = {ZF_COSINE, 2.0, 0.5, 10, 4};
+    assert_true(zf_schedule_rate(&s, 1) == 2.0 * 1 / 4);                     /* warm-up times the start of the curve */
+    assert_true(fabs(zf_schedule_rate(&s, 6) - (0.5 + 1.5 * 0.5)) < 1e-15); /* p = 1/2 */
+    assert_true(fabs(zf_schedule_rate(&s, 11) - 0.5) < 1e-15);
+    assert_true(zf_schedule_rate(&s, 500) == zf_schedule_rate(&s, 11)); /* never rises again */
+    s.kind = ZF_LINEAR;
+    assert_true(fabs(zf_schedule_rate(&s, 6) - 1.25) < 1e-15);
+    s.kind = ZF_CONSTANT;
+    assert_true(zf_schedule_rate(&s, 9) == 2.0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cache_equals_whole),      cmocka_unit_test(batches_are_sums), cmocka_unit_test(gradient_is_the_slope),
+        cmocka_unit_test(threads_give_equal_bits), cmocka_unit_test(frozen_stays),     cmocka_unit_test(nonfinite_step_changes_nothing),
+        cmocka_unit_test(export_and_back),         cmocka_unit_test(schedule),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
