@@ -26,7 +26,7 @@ struct zf_model_config {
     size_t embed_dim;         /* width of the embedding and of the head; not hidden: project_in, project_out (OPT-350M) */
     size_t position_rows;     /* rows of the learned position table, 0 with rope */
     int position_offset;      /* row of position p is p + offset (OPT: 2) */
-    int padding_id;           /* this token's embedding gets no gradient from lookups (OPT: pad_token_id); -1: none */
+    int padding_id;           /* this token's embedding gets no gradient from lookups (pad_token_id, except GPT-2); -1: none */
     enum zf_norm_kind norm;
     float norm_eps;
     bool norm_affine, norm_bias; /* weight; weight and bias */
