@@ -3,8 +3,10 @@
 #define ZF_PLAN_MEMORY_H
 
 #include "core/base/err.h"
+#include "core/base/json.h"
 #include "core/model/family.h"
 #include <stddef.h>
+#include <stdio.h>
 
 /* What there is, in bytes; SIZE_MAX = no such limit. */
 struct zf_memory_limits {
@@ -19,6 +21,9 @@ struct zf_memory_limits {
 
 /* root: "/" ; tests give fake trees (root/proc/meminfo, root/proc/self/cgroup, root/sys/fs/cgroup/...). memory_limit 0: none. */
 void zf_memory_limits_read(struct zf_memory_limits *out, const char *root, size_t memory_limit);
+
+/* How often the out-of-memory killer has acted in this process's cgroup; SIZE_MAX: not known. */
+size_t zf_memory_oom_kills(const char *root);
 
 enum zf_plan_row { ZF_PLAN_WEIGHTS, ZF_PLAN_GRADIENTS, ZF_PLAN_MOMENTS, ZF_PLAN_ACTIVATIONS, ZF_PLAN_LOGITS, ZF_PLAN_CACHE, ZF_PLAN_BATCH, ZF_PLAN_DATA, ZF_PLAN_OTHER, ZF_PLAN_ROWS };
 
@@ -41,6 +46,10 @@ void zf_memory_plan_make(struct zf_memory_plan *out, const struct zf_memory_requ
 
 /* ZF_MEMORY with the numbers and what would make it fit (a smaller micro_batch, sequence_length), if total > limits->least. */
 enum zf_status zf_memory_plan_check(const struct zf_memory_plan *p, const struct zf_memory_request *r, const struct zf_memory_limits *l, struct zf_err *e);
+
+/* The table of `check`, and the same as JSON (new reference, NULL: no memory; null in it: no such limit). limits may be NULL. */
+void zf_memory_plan_print(FILE *to, const struct zf_memory_plan *p, const struct zf_memory_limits *l);
+json_t *zf_memory_plan_json(const struct zf_memory_plan *p, const struct zf_memory_limits *l);
 
 const char *zf_plan_row_name(enum zf_plan_row r);
 /* "1.50 GiB" into buffer, returned. */

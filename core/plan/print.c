@@ -1,0 +1,86 @@
+/* The memory plan for people and for scripts. */
+#include "core/plan/memory.h"
+
+#include <stdint.h>
+#include <stdio.h>
+
+const char *zf_plan_row_name(enum zf_plan_row r)
+{
+    static const char *const names[ZF_PLAN_ROWS] = {"weights", "gradients", "moments", "activations", "logits", "cache", "batch", "data", "other"};
+    return (unsigned)r < ZF_PLAN_ROWS ? names[r] : "?";
+}
+
+const char *zf_bytes_text(size_t bytes, char *buffer, size_t size)
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    size_t unit = 0;
+    double x = (double)bytes;
+    while (x >= 1024 && unit < 6) {
+        x /= 1024;
+        unit++;
+    }
+    snprintf(buffer, size, unit ? "%.2f %s" : "%.0f %s", x, units[unit]);
+    return buffer;
+}
+
+struct limit_row {
+    const char *name;
+    size_t bytes;
+};
+
+static void limit_rows(struct limit_row rows[3], const struct zf_memory_limits *l)
+{
+    rows[0] = (struct limit_row){"MemAvailable", l->available};
+    rows[1] = (struct limit_row){"cgroup limit", l->cgroup};
+    rows[2] = (struct limit_row){"memory_limit", l->option};
+}
+
+void zf_memory_plan_print(FILE *to, const struct zf_memory_plan *p, const struct zf_memory_limits *l)
+{
+    char text[32];
+    fprintf(to, "memory         bytes\n");
+    for (int i = 0; i < ZF_PLAN_ROWS; i++)
+        if (p->bytes[i]) fprintf(to, "  %-12s %s\n", zf_plan_row_name((enum zf_plan_row)i), zf_bytes_text(p->bytes[i], text, sizeof text));
+    fprintf(to, "  %-12s %s (micro_batch %zu, %zu tokens)\n", "total", zf_bytes_text(p->total, text, sizeof text), p->micro_batch, p->tokens);
+    if (!l) return;
+    struct limit_row rows[3];
+    limit_rows(rows, l);
+    for (int i = 0; i < 3; i++) {
+        if (rows[i].bytes == SIZE_MAX) continue;
+        fprintf(to, "  %-12s %s left", rows[i].name, zf_bytes_text(rows[i].bytes, text, sizeof text));
+        if (i == 1) fprintf(to, " of %s", l->cgroup_path);
+        fputc('\n', to);
+    }
+    if (p->total <= l->least) fprintf(to, "  fits\n");
+    else fprintf(to, "  does not fit: %s more than %s\n", zf_bytes_text(p->total - l->least, text, sizeof text), l->least_name);
+}
+
+static json_t *bytes_json(size_t bytes)
+{
+    return bytes > INT64_MAX ? json_null() : json_integer((json_int_t)bytes);
+}
+
+json_t *zf_memory_plan_json(const struct zf_memory_plan *p, const struct zf_memory_limits *l)
+{
+    json_t *rows = json_object(), *out = json_object();
+    int bad = !rows || !out;
+    for (int i = 0; i < ZF_PLAN_ROWS; i++) bad |= json_object_set_new(rows, zf_plan_row_name((enum zf_plan_row)i), bytes_json(p->bytes[i]));
+    bad |= json_object_set_new(out, "bytes", rows);
+    bad |= json_object_set_new(out, "total", bytes_json(p->total));
+    bad |= json_object_set_new(out, "micro_batch", bytes_json(p->micro_batch));
+    bad |= json_object_set_new(out, "tokens", bytes_json(p->tokens));
+    if (l) {
+        json_t *limits = json_object(), *path = json_string(l->cgroup_path); /* NULL: a path that is no UTF-8 */
+        bad |= json_object_set_new(limits, "available", bytes_json(l->available));
+        bad |= json_object_set_new(limits, "cgroup", bytes_json(l->cgroup));
+        bad |= json_object_set_new(limits, "cgroup_path", path ? path : json_null());
+        bad |= json_object_set_new(limits, "memory_limit", bytes_json(l->option));
+        bad |= json_object_set_new(limits, "least", bytes_json(l->least));
+        bad |= json_object_set_new(limits, "least_name", json_string(l->least_name));
+        bad |= json_object_set_new(out, "limits", limits);
+        bad |= json_object_set_new(out, "fits", json_boolean(p->total <= l->least));
+    }
+    if (!bad) return out;
+    json_decref(out);
+    return NULL;
+}

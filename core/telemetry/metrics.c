@@ -1,0 +1,56 @@
+/* See metrics.h. */
+#include "core/telemetry/metrics.h"
+#include "core/telemetry/jsonl.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct zf_metrics {
+    struct zf_jsonl file;
+    size_t dropped;
+    int error;
+};
+
+enum zf_status zf_metrics_open(struct zf_metrics **out, const char *path, struct zf_err *e)
+{
+    *out = NULL;
+    struct zf_metrics *m = calloc(1, sizeof *m);
+    if (!m) return zf_fail_memory(e, path);
+    enum zf_status s = zf_jsonl_open(&m->file, path, e);
+    if (s) free(m);
+    else *out = m;
+    return s;
+}
+
+void zf_metrics_write(struct zf_metrics *m, json_t *stolen)
+{
+    if (m) {
+        size_t size;
+        char *text = zf_jsonl_text(stolen, &size);
+        int error = text ? zf_jsonl_append(&m->file, text, size) : ENOMEM;
+        if (error) {
+            m->error = error;
+            m->dropped++;
+        }
+        free(text);
+    }
+    json_decref(stolen);
+}
+
+size_t zf_metrics_dropped(const struct zf_metrics *m)
+{
+    return m ? m->dropped : 0;
+}
+
+const char *zf_metrics_why(const struct zf_metrics *m)
+{
+    return m && m->error ? strerror(m->error) : "";
+}
+
+void zf_metrics_close(struct zf_metrics *m)
+{
+    if (!m) return;
+    zf_jsonl_close(&m->file);
+    free(m);
+}

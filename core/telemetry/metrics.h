@@ -1,0 +1,20 @@
+/* RUN/metrics.jsonl. Nothing that goes wrong here ever stops training: a line that cannot be written is dropped and counted, the next one is tried.
+ * Owner: the trainer; one thread. The program ignores SIGXFSZ and SIGPIPE (a file size limit is an error code then, no death). */
+#ifndef ZF_TELEMETRY_METRICS_H
+#define ZF_TELEMETRY_METRICS_H
+
+#include "core/base/err.h"
+#include "core/base/json.h"
+#include <stddef.h>
+
+struct zf_metrics;
+
+/* Appends to what is there; a torn last line is cut off. */
+enum zf_status zf_metrics_open(struct zf_metrics **out, const char *path, struct zf_err *e);
+/* One line, one write(2). Steals the reference; NULL (no memory) counts as dropped. m may be NULL: nothing is written. */
+void zf_metrics_write(struct zf_metrics *m, json_t *stolen);
+size_t zf_metrics_dropped(const struct zf_metrics *m);
+const char *zf_metrics_why(const struct zf_metrics *m); /* why the last dropped line was dropped; "" */
+void zf_metrics_close(struct zf_metrics *m);
+
+#endif

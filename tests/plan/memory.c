@@ -1,0 +1,219 @@
+/* P01, P11: the plan's arithmetic, the choice of the micro-batch, and what the refusal says. The workspace's size function is a simple one here. */
+#include "core/plan/memory.h"
+#include "core/model/model.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MIB ((size_t)1 << 20)
+
+struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, size_t tokens, size_t positions, bool training)
+{
+    (void)positions;
+    return (struct zf_workspace_sizes){.activations = tokens * (training ? MIB : MIB / 8), .logits = c->vocab, .batch = tokens * 16};
+}
+
+static const struct zf_model_config config = {.layers = 2, .kv_heads = 4, .head_dim = 8, .vocab = 1000};
+static const struct zf_params params = {.elements = 25 * 1048576};
+
+static struct zf_memory_request request(size_t batch, size_t micro, size_t row)
+{
+    return (struct zf_memory_request){.config = &config, .params = &params, .batch_size = batch, .micro_batch = micro, .sequence_length = row, .data_bytes = 7, .training = true};
+}
+
+static struct zf_memory_limits limit(size_t least)
+{
+    return (struct zf_memory_limits){.available = least, .cgroup = SIZE_MAX, .option = SIZE_MAX, .least = least, .least_name = "MemAvailable"};
+}
+
+static void rows_add_up(void **state)
+{
+    (void)state;
+    struct zf_memory_plan p;
+    struct zf_memory_request r = request(8, 2, 100);
+    zf_memory_plan_make(&p, &r, SIZE_MAX);
+    assert_int_equal(p.bytes[ZF_PLAN_WEIGHTS], 100 * MIB);
+    assert_int_equal(p.bytes[ZF_PLAN_GRADIENTS], 100 * MIB);
+    assert_int_equal(p.bytes[ZF_PLAN_MOMENTS], 200 * MIB);
+    assert_int_equal(p.bytes[ZF_PLAN_ACTIVATIONS], 200 * MIB);
+    assert_int_equal(p.bytes[ZF_PLAN_LOGITS], 1000);
+    assert_int_equal(p.bytes[ZF_PLAN_BATCH], 3200);
+    assert_int_equal(p.bytes[ZF_PLAN_CACHE], 0);
+    assert_int_equal(p.bytes[ZF_PLAN_DATA], 7);
+    assert_int_equal(p.tokens, 200);
+    size_t sum = 0;
+    for (int i = 0; i < ZF_PLAN_ROWS; i++) sum += p.bytes[i];
+    assert_int_equal(p.total, sum);
+    r.training = false;
+    zf_memory_plan_make(&p, &r, SIZE_MAX);
+    assert_int_equal(p.bytes[ZF_PLAN_GRADIENTS] + p.bytes[ZF_PLAN_MOMENTS], 0);
+    assert_int_equal(p.bytes[ZF_PLAN_CACHE], 2 * 2 * 100 * 4 * 8 * 4); /* layers, K and V, positions, heads, head_dim, floats */
+}
+
+static size_t chosen(size_t batch, size_t micro, size_t row, size_t at_most)
+{
+    struct zf_memory_plan p;
+    struct zf_memory_request r = request(batch, micro, row);
+    zf_memory_plan_make(&p, &r, at_most);
+    assert_int_equal(p.tokens, p.micro_batch * row);
+    return p.micro_batch;
+}
+
+static void micro_batch(void **state)
+{
+    (void)state;
+    assert_int_equal(chosen(8, 0, 100, SIZE_MAX), 8);    /* never more than the batch */
+    assert_int_equal(chosen(100, 0, 1024, SIZE_MAX), 4); /* 4096 tokens */
+    assert_int_equal(chosen(100, 0, 1000, SIZE_MAX), 4);
+    assert_int_equal(chosen(100, 0, 5000, SIZE_MAX), 1); /* one row may be longer */
+    assert_int_equal(chosen(8, 3, 100, SIZE_MAX), 3);
+    assert_int_equal(chosen(8, 30, 100, SIZE_MAX), 8);
+    assert_int_equal(chosen(8, 3, 100, 1), 3); /* what is set is not changed silently */
+    assert_int_equal(chosen(8, 0, 100, (400 + 64 + 350) * MIB), 3);
+    assert_int_equal(chosen(8, 0, 100, 1), 1);
+}
+
+static void check(struct zf_memory_request r, size_t least, struct zf_err *e, enum zf_status expected)
+{
+    struct zf_memory_plan p;
+    struct zf_memory_limits l = limit(least);
+    zf_memory_plan_make(&p, &r, least);
+    assert_int_equal(zf_memory_plan_check(&p, &r, &l, e), expected);
+}
+
+/* The number behind `what` in the message. */
+static size_t number_after(const struct zf_err *e, const char *what)
+{
+    const char *at = strstr(e->message, what);
+    if (!at) fail_msg("no \"%s\" in: %s", what, e->message);
+    return strtoull(at + strlen(what), NULL, 10);
+}
+
+static void exact_to_the_byte(void **state)
+{
+    (void)state;
+    struct zf_err e;
+    struct zf_memory_plan p;
+    struct zf_memory_request r = request(8, 2, 100);
+    zf_memory_plan_make(&p, &r, SIZE_MAX);
+    check(r, p.total, &e, ZF_OK);
+    check(r, p.total - 1, &e, ZF_MEMORY);
+    assert_int_equal(number_after(&e, "("), p.total);
+    assert_non_null(strstr(e.message, "MemAvailable"));
+    assert_non_null(strstr(e.message, "moments 200.00 MiB, activations 200.00 MiB, weights 100.00 MiB"));
+}
+
+/* What the message says fits, does; a little more does not. */
+static void remedies_are_true(void **state)
+{
+    (void)state;
+    struct zf_err e, again;
+    size_t least = (400 + 64 + 350) * MIB;
+    check(request(8, 8, 100), least, &e, ZF_MEMORY);
+    size_t micro = number_after(&e, "micro_batch = ");
+    assert_int_equal(micro, 3);
+    check(request(8, micro, 100), least, &again, ZF_OK);
+    check(request(8, micro + 1, 100), least, &again, ZF_MEMORY);
+
+    check(request(8, 8, 1000), least, &e, ZF_MEMORY); /* not even one row of 1000 */
+    assert_null(strstr(e.message, "set micro_batch"));
+    size_t row = number_after(&e, "sequence_length = ");
+    assert_int_equal(number_after(&e, "and micro_batch = "), 1);
+    assert_true(row % 16 == 0 && row > 300);
+    check(request(8, 1, row), least, &again, ZF_OK);
+    check(request(8, 1, row + 16), least, &again, ZF_MEMORY);
+
+    check(request(8, 0, 1000), 300 * MIB, &e, ZF_MEMORY);
+    size_t missing = number_after(&e, "MiB (");
+    (void)missing;
+    struct zf_memory_request least_one = request(1, 1, 1);
+    struct zf_memory_plan p;
+    zf_memory_plan_make(&p, &least_one, SIZE_MAX);
+    char text[64];
+    snprintf(text, sizeof text, "(%zu bytes) are missing", p.total - 300 * MIB);
+    assert_non_null(strstr(e.message, text));
+}
+
+static void names_the_limit(void **state)
+{
+    (void)state;
+    struct zf_err e;
+    struct zf_memory_plan p;
+    struct zf_memory_request r = request(8, 0, 100);
+    struct zf_memory_limits l = {.available = 99 * MIB, .cgroup = 10 * MIB, .option = SIZE_MAX, .least = 10 * MIB, .least_name = "cgroup limit", .cgroup_path = "/sys/fs/cgroup/a"};
+    zf_memory_plan_make(&p, &r, l.least);
+    assert_int_equal(zf_memory_plan_check(&p, &r, &l, &e), ZF_MEMORY);
+    assert_non_null(strstr(e.message, "10.00 MiB"));
+    assert_non_null(strstr(e.message, "cgroup limit of /sys/fs/cgroup/a"));
+}
+
+/* Sizes that overflow do not wrap round to something that fits. */
+static void enormous(void **state)
+{
+    (void)state;
+    struct zf_err e;
+    struct zf_params huge = {.elements = SIZE_MAX / 3};
+    struct zf_memory_request r = request(SIZE_MAX, SIZE_MAX, SIZE_MAX / 2);
+    check(r, SIZE_MAX - 1, &e, ZF_MEMORY);
+    r = request(8, 0, 100);
+    r.params = &huge;
+    check(r, SIZE_MAX - 1, &e, ZF_MEMORY);
+    assert_non_null(strstr(e.message, "missing"));
+    r = request(SIZE_MAX, SIZE_MAX, 100); /* found by trying, in no time */
+    check(r, (400 + 64 + 350) * MIB, &e, ZF_MEMORY);
+    assert_int_equal(number_after(&e, "micro_batch = "), 3);
+    r = request(0, 0, 0);
+    check(r, SIZE_MAX, &e, ZF_OK);
+}
+
+static void printed(void **state)
+{
+    (void)state;
+    struct zf_memory_plan p;
+    struct zf_memory_request r = request(8, 2, 100);
+    struct zf_memory_limits l = limit(100 * MIB);
+    char *text;
+    size_t size;
+    zf_memory_plan_make(&p, &r, SIZE_MAX);
+    FILE *f = open_memstream(&text, &size);
+    zf_memory_plan_print(f, &p, &l);
+    fclose(f);
+    assert_non_null(strstr(text, "  weights      100.00 MiB\n"));
+    assert_non_null(strstr(text, "does not fit"));
+    assert_null(strstr(text, "memory_limit")); /* not set */
+    free(text);
+    json_t *v = zf_memory_plan_json(&p, &l);
+    assert_int_equal(json_integer_value(json_object_get(v, "total")), p.total);
+    assert_int_equal(json_integer_value(json_object_get(json_object_get(v, "bytes"), "moments")), 200 * MIB);
+    assert_true(json_is_false(json_object_get(v, "fits")));
+    assert_true(json_is_null(json_object_get(json_object_get(v, "limits"), "cgroup")));
+    json_decref(v);
+    v = zf_memory_plan_json(&p, NULL);
+    assert_null(json_object_get(v, "fits"));
+    json_decref(v);
+}
+
+static void bytes_text(void **state)
+{
+    (void)state;
+    char b[32];
+    assert_string_equal(zf_bytes_text(0, b, sizeof b), "0 B");
+    assert_string_equal(zf_bytes_text(1023, b, sizeof b), "1023 B");
+    assert_string_equal(zf_bytes_text(1536 * MIB, b, sizeof b), "1.50 GiB");
+    assert_string_equal(zf_bytes_text(SIZE_MAX, b, sizeof b), "16.00 EiB");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_add_up), cmocka_unit_test(micro_batch), cmocka_unit_test(exact_to_the_byte),
+                                       cmocka_unit_test(remedies_are_true), cmocka_unit_test(names_the_limit), cmocka_unit_test(enormous),
+                                       cmocka_unit_test(printed), cmocka_unit_test(bytes_text)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
