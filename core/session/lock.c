@@ -80,11 +80,12 @@ static int write_record(struct zf_lock *l)
     char text[RECORD + 1];
     r->heartbeat = zf_wall_clock();
     if (!getrusage(RUSAGE_SELF, &use)) r->peak_bytes = (double)use.ru_maxrss * 1024;
-    int n = snprintf(text, sizeof text,
-                     "{\"host\":\"%s\",\"pid\":%lld,\"pid_start\":%lld,\"boot_id\":\"%s\",\"job\":\"%s\",\"started\":%.3f,\"heartbeat\":%.3f,"
-                     "\"step\":%llu,\"peak_bytes\":%.0f,\"limit_bytes\":%.0f,\"oom_kills\":%.0f,\"file_lock\":%s}",
-                     r->host, r->pid, r->pid_start, r->boot_id, r->job, r->started, r->heartbeat, (unsigned long long)r->step, r->peak_bytes,
-                     r->limit_bytes, r->oom_kills, r->file_lock ? "true" : "false");
+    int n =
+        snprintf(text, sizeof text,
+                 "{\"host\":\"%s\",\"pid\":%lld,\"pid_start\":%lld,\"boot_id\":\"%s\",\"job\":\"%s\",\"started\":%.3f,\"heartbeat\":%.3f,"
+                 "\"step\":%llu,\"peak_bytes\":%.0f,\"limit_bytes\":%.0f,\"oom_kills\":%.0f,\"file_lock\":%s}",
+                 r->host, r->pid, r->pid_start, r->boot_id, r->job, r->started, r->heartbeat, (unsigned long long)r->step, r->peak_bytes,
+                 r->limit_bytes, r->oom_kills, r->file_lock ? "true" : "false");
     memset(text + n, ' ', (size_t)(RECORD - n));
     text[RECORD - 1] = '\n';
     return pwrite(l->fd, text, RECORD, 0) == RECORD ? 0 : -1;
@@ -170,8 +171,10 @@ enum zf_lock_state zf_lock_look(const char *run, struct zf_lock_record *out)
     if (c != FOREIGN) {
         struct flock f = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
         bool works = !fcntl(fd, F_OFD_GETLK, &f);
-        if (works && f.l_type != F_UNLCK) state = ZF_LOCK_LIVE;
-        else if (c == OURS) state = record_alive(&r, works) ? ZF_LOCK_LIVE : ZF_LOCK_DEAD;
+        if (works && f.l_type != F_UNLCK)
+            state = ZF_LOCK_LIVE;
+        else if (c == OURS)
+            state = record_alive(&r, works) ? ZF_LOCK_LIVE : ZF_LOCK_DEAD;
         if (out) *out = r;
     }
     close(fd);
@@ -188,7 +191,8 @@ void zf_lock_explain(const struct zf_lock_record *r, uint64_t step, char *buffer
         used += (size_t)snprintf(buffer + used, size - used, "; peak memory %s", zf_bytes_text((size_t)r->peak_bytes, peak, sizeof peak));
         if (used > size) used = size;
         if (r->limit_bytes > 0 && r->limit_bytes < 1e18)
-            used += (size_t)snprintf(buffer + used, size - used, " of a limit of %s", zf_bytes_text((size_t)r->limit_bytes, limit, sizeof limit));
+            used += (size_t)snprintf(buffer + used, size - used, " of a limit of %s",
+                                     zf_bytes_text((size_t)r->limit_bytes, limit, sizeof limit));
         if (used > size) used = size;
     }
     struct zf_lock_record here = {0};
@@ -202,17 +206,21 @@ void zf_lock_explain(const struct zf_lock_record *r, uint64_t step, char *buffer
 
 static enum zf_status busy(const char *path, const struct zf_lock_record *r, bool known, bool locked, struct zf_err *e)
 {
-    if (!known) return zf_fail(e, ZF_BUSY, path, "another trainer holds this run and is just starting; wait for it, or give the new run another `dir`");
+    if (!known)
+        return zf_fail(e, ZF_BUSY, path,
+                       "another trainer holds this run and is just starting; wait for it, or give the new run another `dir`");
     char job[80] = "";
     if (r->job[0]) snprintf(job, sizeof job, ", job %s", r->job);
     if (locked)
         return zf_fail(e, ZF_BUSY, path,
-                       "a trainer (pid %lld on host %s%s) holds this run; one at a time is possible: attach to it, stop it, or give the new run another `dir`",
+                       "a trainer (pid %lld on host %s%s) holds this run; one at a time is possible: attach to it, stop it, or give the "
+                       "new run another `dir`",
                        r->pid, r->host, job);
-    return zf_fail(e, ZF_BUSY, path,
-                   "a trainer (pid %lld on host %s%s) holds this run; its last sign of life is %.0f s old; stop it, or, if it is dead for certain, "
-                   "wait until that is %d s old or remove this file",
-                   r->pid, r->host, job, zf_wall_clock() - r->heartbeat, ZF_LOCK_FRESH);
+    return zf_fail(
+        e, ZF_BUSY, path,
+        "a trainer (pid %lld on host %s%s) holds this run; its last sign of life is %.0f s old; stop it, or, if it is dead for certain, "
+        "wait until that is %d s old or remove this file",
+        r->pid, r->host, job, zf_wall_clock() - r->heartbeat, ZF_LOCK_FRESH);
 }
 
 /* The last step that the log has: the record may be some seconds older. */
@@ -252,13 +260,16 @@ static enum zf_status open_locked(struct zf_lock *l, const struct zf_lock_option
     return zf_fail(e, ZF_BUSY, l->path, "other trainers keep taking and leaving this run; try again");
 }
 
-static enum zf_status acquire(struct zf_lock *l, const char *run, const struct zf_lock_options *o, char *note, size_t note_size, struct zf_err *e)
+static enum zf_status acquire(struct zf_lock *l, const char *run, const struct zf_lock_options *o, char *note, size_t note_size,
+                              struct zf_err *e)
 {
     struct zf_lock_record before;
     bool works = false;
     ZF_TRY(open_locked(l, o, &works, e));
     enum content c = read_record(l->fd, &before);
-    if (c == FOREIGN) return zf_fail(e, ZF_IO, l->path, "it is no lock of a trainer and would be overwritten; move it away, or give the run another `dir`");
+    if (c == FOREIGN)
+        return zf_fail(e, ZF_IO, l->path,
+                       "it is no lock of a trainer and would be overwritten; move it away, or give the run another `dir`");
     if (c == OURS && record_alive(&before, works)) return busy(l->path, &before, true, false, e);
     describe_me(&l->me, o);
     l->me.file_lock = works;
@@ -270,7 +281,8 @@ static enum zf_status acquire(struct zf_lock *l, const char *run, const struct z
     return ZF_OK;
 }
 
-enum zf_status zf_lock_acquire(struct zf_lock **out, const char *run, const struct zf_lock_options *o, char *note, size_t note_size, struct zf_err *e)
+enum zf_status zf_lock_acquire(struct zf_lock **out, const char *run, const struct zf_lock_options *o, char *note, size_t note_size,
+                               struct zf_err *e)
 {
     *out = NULL;
     if (note && note_size) *note = 0;

@@ -1,8 +1,9 @@
 /* RUN/lock: one trainer a run directory, on all machines that share it.
  *
  * On one kernel an open-file-description lock (fcntl) decides: it ends with the process, however that ends. Between machines the heartbeat
- * decides: younger than ZF_LOCK_FRESH seconds is alive. The record is a fixed-size JSON text that is overwritten in place. It also carries what
- * explains a death afterwards: step, peak memory, limit, kills counted by the kernel. A forked child holds the lock as well: detach first, then acquire. */
+ * decides: younger than ZF_LOCK_FRESH seconds is alive. The record is a fixed-size JSON text that is overwritten in place. It also carries
+ * what explains a death afterwards: step, peak memory, limit, kills counted by the kernel. A forked child holds the lock as well: detach
+ * first, then acquire. */
 #ifndef ZF_SESSION_LOCK_H
 #define ZF_SESSION_LOCK_H
 
@@ -19,7 +20,7 @@ struct zf_lock_record {
     double started, heartbeat;
     uint64_t step;
     double peak_bytes, limit_bytes, oom_kills; /* below 0: not known */
-    bool file_lock;      /* the holder could lock the file: then an unlocked one means death */
+    bool file_lock;                            /* the holder could lock the file: then an unlocked one means death */
 };
 
 enum zf_lock_state { ZF_LOCK_NONE, ZF_LOCK_LIVE, ZF_LOCK_DEAD };
@@ -35,7 +36,8 @@ struct zf_lock_options {
 struct zf_lock;
 /* ZF_BUSY names host and pid of the holder. A dead holder's lock is taken over: then note (may be NULL) is a sentence about
  * how that trainer ended, else "". The directory exists. */
-enum zf_status zf_lock_acquire(struct zf_lock **out, const char *run, const struct zf_lock_options *o, char *note, size_t note_size, struct zf_err *e);
+enum zf_status zf_lock_acquire(struct zf_lock **out, const char *run, const struct zf_lock_options *o, char *note, size_t note_size,
+                               struct zf_err *e);
 /* To be called at every step; writes every ZF_LOCK_BEAT seconds. ZF_BUSY: this process was stopped for so long that another machine
  * took the run over; it must end without touching the directory. Anything else that goes wrong is ignored. */
 enum zf_status zf_lock_beat(struct zf_lock *l, uint64_t step, struct zf_err *e);

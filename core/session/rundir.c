@@ -62,7 +62,8 @@ static enum zf_status look_for_foreign(struct zf_run_facts *out, const char *run
     if (!d) return errno == ENOENT ? ZF_OK : zf_fail_errno(e, run, "cannot read the directory");
     while ((item = readdir(d)) && !out->what[0]) {
         const char *n = item->d_name;
-        bool known = !strcmp(n, ".") || !strcmp(n, "..") || !strcmp(n, "lock") || !strcmp(n, "trainer.log") || (journal_too && !strcmp(n, "journal.jsonl"));
+        bool known = !strcmp(n, ".") || !strcmp(n, "..") || !strcmp(n, "lock") || !strcmp(n, "trainer.log") ||
+                     (journal_too && !strcmp(n, "journal.jsonl"));
         if (!known) snprintf(out->what, sizeof out->what, "%s", n);
     }
     closedir(d);
@@ -150,10 +151,14 @@ enum zf_status zf_rundir_claim(struct zf_run_facts *out, const char *run, const 
     ZF_TRY(zf_rundir_look(out, run, who, e));
     switch (out->state) {
     case ZF_RUNDIR_FOREIGN:
-        return zf_fail(e, ZF_DIFFERENT, run, "it holds files that no run wrote (%s); a new or empty directory is needed, nothing is overwritten; set `dir` in [run] to another one",
+        return zf_fail(e, ZF_DIFFERENT, run,
+                       "it holds files that no run wrote (%s); a new or empty directory is needed, nothing is overwritten; set `dir` in "
+                       "[run] to another one",
                        out->what);
     case ZF_RUNDIR_OTHER:
-        return zf_fail(e, ZF_DIFFERENT, run, "it holds another run (%s); nothing is overwritten; set `dir` in [run] to another directory, or move this one away", out->what);
+        return zf_fail(e, ZF_DIFFERENT, run,
+                       "it holds another run (%s); nothing is overwritten; set `dir` in [run] to another directory, or move this one away",
+                       out->what);
     case ZF_RUNDIR_NEW:
     case ZF_RUNDIR_OURS: break;
     }

@@ -1,5 +1,5 @@
-/* The run directory: whose is it, what happened in it. Files we did not write are never touched: a directory that is neither empty nor a run of
- * ours is refused, and so is one that holds another run (different model, data or seed). */
+/* The run directory: whose is it, what happened in it. Files we did not write are never touched: a directory that is neither empty nor a
+ * run of ours is refused, and so is one that holds another run (different model, data or seed). */
 #ifndef ZF_SESSION_RUNDIR_H
 #define ZF_SESSION_RUNDIR_H
 
@@ -9,7 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the run of this run.cfg lives: `dir` (may be NULL or "": runs/NAME-OF-THE-CFG), relative to the file. To be freed; NULL: no memory. */
+/* Where the run of this run.cfg lives: `dir` (may be NULL or "": runs/NAME-OF-THE-CFG), relative to the file. To be freed; NULL: no memory.
+ */
 char *zf_rundir_path(const char *cfg_path, const char *dir);
 
 /* What makes two runs the same one; texts of the caller's choice (paths, hashes), compared as they are. NULL: not compared. */
@@ -18,8 +19,8 @@ struct zf_run_identity {
     uint64_t seed;
 };
 
-/* The first thing that is written into a run directory besides lock and trainer.log (a run.cfg that was there before is the user's): the journal's first
- * entry {"type":"start","run":ID,"model":…,"data":…,"seed":"1","steps":…}; new reference, NULL: no memory. */
+/* The first thing that is written into a run directory besides lock and trainer.log (a run.cfg that was there before is the user's): the
+ * journal's first entry {"type":"start","run":ID,"model":…,"data":…,"seed":"1","steps":…}; new reference, NULL: no memory. */
 json_t *zf_run_start_entry(const struct zf_run_identity *who, uint64_t steps);
 
 enum zf_rundir_state {
@@ -31,13 +32,13 @@ enum zf_rundir_state {
 
 struct zf_run_facts {
     enum zf_rundir_state state;
-    char run[40];               /* its id */
+    char run[40];                        /* its id */
     uint64_t attempts, last_step, steps; /* starts and resumes; newest step known; of how many (0: not known) */
-    bool finished;              /* reached its last step: "end" with reason "done" */
-    char ended[32];             /* reason of the present attempt's end; "": it goes on, or died */
-    char last_time[40];         /* of the newest entry */
-    char last_export[512];      /* "" */
-    char what[1024];            /* OTHER: what differs. FOREIGN: what is there */
+    bool finished;                       /* reached its last step: "end" with reason "done" */
+    char ended[32];                      /* reason of the present attempt's end; "": it goes on, or died */
+    char last_time[40];                  /* of the newest entry */
+    char last_export[512];               /* "" */
+    char what[1024];                     /* OTHER: what differs. FOREIGN: what is there */
 };
 
 /* who NULL: identity is not compared. Fails only for what cannot be read. */

@@ -158,8 +158,10 @@ static void print_rows(FILE *to, struct table *t, enum zf_log_format format)
     if (format == ZF_LOG_JSON) fputc('[', to);
     for (size_t i = 0; i < t->field_count && format != ZF_LOG_JSON; i++) {
         if (i) fputs(format == ZF_LOG_CSV ? "," : "  ", to);
-        if (format == ZF_LOG_CSV) put_csv(to, t->fields[i]);
-        else fprintf(to, "%9s", t->fields[i]);
+        if (format == ZF_LOG_CSV)
+            put_csv(to, t->fields[i]);
+        else
+            fprintf(to, "%9s", t->fields[i]);
     }
     if (format != ZF_LOG_JSON) fputc('\n', to);
     bool first = true;

@@ -46,9 +46,13 @@ const char *zf_duration_text(double seconds, char *buffer, size_t size)
         return buffer;
     }
     unsigned long long s = (unsigned long long)(seconds + 0.5), m = s / 60, h = m / 60;
-    if (s < 60) snprintf(buffer, size, "%llus", s);
-    else if (m < 60) snprintf(buffer, size, "%llum%02llus", m, s % 60);
-    else if (h < 24) snprintf(buffer, size, "%lluh%02llum", h, m % 60);
-    else snprintf(buffer, size, "%llud%02lluh", h / 24, h % 24);
+    if (s < 60)
+        snprintf(buffer, size, "%llus", s);
+    else if (m < 60)
+        snprintf(buffer, size, "%llum%02llus", m, s % 60);
+    else if (h < 24)
+        snprintf(buffer, size, "%lluh%02llum", h, m % 60);
+    else
+        snprintf(buffer, size, "%llud%02lluh", h / 24, h % 24);
     return buffer;
 }

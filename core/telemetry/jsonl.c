@@ -58,16 +58,20 @@ static void put_plain(struct text *t, const json_t *v)
 {
     size_t n = json_dumpb(v, NULL, 0, JSON_ENCODE_ANY | JSON_COMPACT);
     char *s = n ? malloc(n) : NULL;
-    if (s && json_dumpb(v, s, n, JSON_ENCODE_ANY | JSON_COMPACT) == n) put(t, s, n);
-    else t->failed = true;
+    if (s && json_dumpb(v, s, n, JSON_ENCODE_ANY | JSON_COMPACT) == n)
+        put(t, s, n);
+    else
+        t->failed = true;
     free(s);
 }
 
 static void put_string(struct text *t, const char *s, size_t n)
 {
     json_t *v = json_stringn(s, n);
-    if (v) put_plain(t, v);
-    else t->failed = true;
+    if (v)
+        put_plain(t, v);
+    else
+        t->failed = true;
     json_decref(v);
 }
 

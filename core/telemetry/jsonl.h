@@ -9,7 +9,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* The value on one line, a newline at its end. Reals are the shortest text that reads back to the same double. To be freed; NULL: no memory. */
+/* The value on one line, a newline at its end. Reals are the shortest text that reads back to the same double. To be freed; NULL: no
+ * memory. */
 char *zf_jsonl_text(const json_t *value, size_t *size);
 
 struct zf_jsonl {
@@ -27,7 +28,7 @@ void zf_jsonl_close(struct zf_jsonl *j);
 enum { ZF_JSONL_LONGEST = 64 << 20 };
 struct zf_lines {
     FILE *file;
-    char *text;   /* the line, NUL-terminated, without its newline */
+    char *text; /* the line, NUL-terminated, without its newline */
     size_t length, room;
     off_t offset; /* of the line */
     size_t bad;   /* lines that were too long, torn, or no JSON objects */

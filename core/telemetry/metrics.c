@@ -18,8 +18,10 @@ enum zf_status zf_metrics_open(struct zf_metrics **out, const char *path, struct
     struct zf_metrics *m = calloc(1, sizeof *m);
     if (!m) return zf_fail_memory(e, path);
     enum zf_status s = zf_jsonl_open(&m->file, path, e);
-    if (s) free(m);
-    else *out = m;
+    if (s)
+        free(m);
+    else
+        *out = m;
     return s;
 }
 

@@ -1,5 +1,5 @@
-/* RUN/metrics.jsonl. Nothing that goes wrong here ever stops training: a line that cannot be written is dropped and counted, the next one is tried.
- * Owner: the trainer; one thread. The program ignores SIGXFSZ and SIGPIPE (a file size limit is an error code then, no death). */
+/* RUN/metrics.jsonl. Nothing that goes wrong here ever stops training: a line that cannot be written is dropped and counted, the next one
+ * is tried. Owner: the trainer; one thread. The program ignores SIGXFSZ and SIGPIPE (a file size limit is an error code then, no death). */
 #ifndef ZF_TELEMETRY_METRICS_H
 #define ZF_TELEMETRY_METRICS_H
 

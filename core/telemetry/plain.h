@@ -1,5 +1,5 @@
-/* --plain: progress as lines for logs and pipes. No escape sequence, no carriage return; few lines. A stdout that is closed, full or not read
- * loses lines, counted; the run goes on. The program ignores SIGPIPE. One thread. */
+/* --plain: progress as lines for logs and pipes. No escape sequence, no carriage return; few lines. A stdout that is closed, full or not
+ * read loses lines, counted; the run goes on. The program ignores SIGPIPE. One thread. */
 #ifndef ZF_TELEMETRY_PLAIN_H
 #define ZF_TELEMETRY_PLAIN_H
 
@@ -9,12 +9,12 @@
 
 struct zf_plain_step {
     uint64_t step, steps;
-    double loss;          /* mean over the step's label tokens, raw: NaN is shown as such */
-    double norm, clip;    /* before clipping; the factor, 1: not clipped */
-    bool applied;         /* false: loss or norm is not finite, nothing was updated */
+    double loss;       /* mean over the step's label tokens, raw: NaN is shown as such */
+    double norm, clip; /* before clipping; the factor, 1: not clipped */
+    bool applied;      /* false: loss or norm is not finite, nothing was updated */
     double learning_rate, tokens_per_s;
-    double eta;           /* seconds; below 0: not known yet */
-    uint64_t skipped;     /* steps not applied so far */
+    double eta;       /* seconds; below 0: not known yet */
+    uint64_t skipped; /* steps not applied so far */
 };
 
 /* The line, with its newline, into buffer (at least 256 bytes); returns its length. Pure. */

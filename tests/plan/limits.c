@@ -156,11 +156,10 @@ static void mountinfo_decides(void **state)
 {
     (void)state;
     file("proc/self/cgroup", "3:memory:/docker/abc/sub\n0::/docker/abc\n");
-    file("proc/self/mountinfo",
-         "20 1 0:1 / /proc rw - proc proc rw\ngarbage\n"
-         "31 30 0:40 /docker/abc /my\\040groups/mem rw,nosuid shared:1 master:2 - cgroup cgroup rw,memory\n"
-         "32 30 0:41 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
-         "33 30 0:42 /docker/abc /unified rw - cgroup2 cgroup2 rw,nsdelegate\n");
+    file("proc/self/mountinfo", "20 1 0:1 / /proc rw - proc proc rw\ngarbage\n"
+                                "31 30 0:40 /docker/abc /my\\040groups/mem rw,nosuid shared:1 master:2 - cgroup cgroup rw,memory\n"
+                                "32 30 0:41 / /sys/fs/cgroup/cpu rw - cgroup cgroup rw,cpu\n"
+                                "33 30 0:42 /docker/abc /unified rw - cgroup2 cgroup2 rw,nsdelegate\n");
     file("my groups/mem/sub/memory.limit_in_bytes", "500\n");
     file("my groups/mem/memory.limit_in_bytes", "400\n");
     file("unified/memory.max", "max\n");
@@ -213,7 +212,15 @@ static void this_machine(void **state)
 int main(void)
 {
 #define T(name) cmocka_unit_test_setup_teardown(name, make_root, remove_root)
-    const struct CMUnitTest tests[] = {T(nothing_there_is_no_limit), T(available_alone), T(option_counts_what_is_resident), T(v2_nested), T(v2_namespaced),
-                                       T(v1_nested), T(v1_none), T(mountinfo_decides), T(garbage_is_no_limit), T(this_machine)};
+    const struct CMUnitTest tests[] = {T(nothing_there_is_no_limit),
+                                       T(available_alone),
+                                       T(option_counts_what_is_resident),
+                                       T(v2_nested),
+                                       T(v2_namespaced),
+                                       T(v1_nested),
+                                       T(v1_none),
+                                       T(mountinfo_decides),
+                                       T(garbage_is_no_limit),
+                                       T(this_machine)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,5 @@
-/* P01, P11: the plan's arithmetic, the choice of the micro-batch, and what the refusal says. The workspace's size function is a simple one here. */
+/* P01, P11: the plan's arithmetic, the choice of the micro-batch, and what the refusal says. The workspace's size function is a simple one
+ * here. */
 #include "core/plan/memory.h"
 #include "core/model/model.h"
 
@@ -25,12 +26,19 @@ static const struct zf_params params = {.elements = 25 * 1048576};
 
 static struct zf_memory_request request(size_t batch, size_t micro, size_t row)
 {
-    return (struct zf_memory_request){.config = &config, .params = &params, .batch_size = batch, .micro_batch = micro, .sequence_length = row, .data_bytes = 7, .training = true};
+    return (struct zf_memory_request){.config = &config,
+                                      .params = &params,
+                                      .batch_size = batch,
+                                      .micro_batch = micro,
+                                      .sequence_length = row,
+                                      .data_bytes = 7,
+                                      .training = true};
 }
 
 static struct zf_memory_limits limit(size_t least)
 {
-    return (struct zf_memory_limits){.available = least, .cgroup = SIZE_MAX, .option = SIZE_MAX, .least = least, .least_name = "MemAvailable"};
+    return (struct zf_memory_limits){
+        .available = least, .cgroup = SIZE_MAX, .option = SIZE_MAX, .least = least, .least_name = "MemAvailable"};
 }
 
 static void rows_add_up(void **state)
@@ -147,7 +155,12 @@ static void names_the_limit(void **state)
     struct zf_err e;
     struct zf_memory_plan p;
     struct zf_memory_request r = request(8, 0, 100);
-    struct zf_memory_limits l = {.available = 99 * MIB, .cgroup = 10 * MIB, .option = SIZE_MAX, .least = 10 * MIB, .least_name = "cgroup limit", .cgroup_path = "/sys/fs/cgroup/a"};
+    struct zf_memory_limits l = {.available = 99 * MIB,
+                                 .cgroup = 10 * MIB,
+                                 .option = SIZE_MAX,
+                                 .least = 10 * MIB,
+                                 .least_name = "cgroup limit",
+                                 .cgroup_path = "/sys/fs/cgroup/a"};
     zf_memory_plan_make(&p, &r, l.least);
     assert_int_equal(zf_memory_plan_check(&p, &r, &l, &e), ZF_MEMORY);
     assert_non_null(strstr(e.message, "10.00 MiB"));
@@ -212,8 +225,9 @@ static void bytes_text(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_add_up), cmocka_unit_test(micro_batch), cmocka_unit_test(exact_to_the_byte),
-                                       cmocka_unit_test(remedies_are_true), cmocka_unit_test(names_the_limit), cmocka_unit_test(enormous),
-                                       cmocka_unit_test(printed), cmocka_unit_test(bytes_text)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_add_up),       cmocka_unit_test(micro_batch),
+                                       cmocka_unit_test(exact_to_the_byte), cmocka_unit_test(remedies_are_true),
+                                       cmocka_unit_test(names_the_limit),   cmocka_unit_test(enormous),
+                                       cmocka_unit_test(printed),           cmocka_unit_test(bytes_text)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

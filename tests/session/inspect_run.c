@@ -8,9 +8,16 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
-#define START "{\"type\":\"start\",\"run\":\"0123456789abcdef\",\"model\":\"m\",\"data\":\"d\",\"seed\":\"1\",\"steps\":100,\"time\":\"2025-01-31T12:00:00.000Z\"}\n"
-#define END "{\"type\":\"export\",\"step\":4,\"file\":\"exports/step-00000004\",\"time\":\"x\"}\n{\"type\":\"end\",\"reason\":\"stopped\",\"step\":4,\"time\":\"2025-01-31T12:05:00.000Z\"}\n"
-#define STEP(n, loss) "{\"type\":\"step\",\"step\":" #n ",\"time\":" #n ".5,\"loss\":" loss ",\"grad_norm\":0.81,\"clip\":1.0,\"learning_rate\":2e-05,\"tokens\":4096,\"label_tokens\":3911,\"tokens_per_s\":5000.25,\"step_ms\":819.2,\"busy\":{\"compute\":0.5}}\n"
+#define START \
+    "{\"type\":\"start\",\"run\":\"0123456789abcdef\",\"model\":\"m\",\"data\":\"d\",\"seed\":\"1\",\"steps\":100,\"time\":\"2025-01-" \
+    "31T12:00:00.000Z\"}\n"
+#define END \
+    "{\"type\":\"export\",\"step\":4,\"file\":\"exports/" \
+    "step-00000004\",\"time\":\"x\"}\n{\"type\":\"end\",\"reason\":\"stopped\",\"step\":4,\"time\":\"2025-01-31T12:05:00.000Z\"}\n"
+#define STEP(n, loss) \
+    "{\"type\":\"step\",\"step\":" #n ",\"time\":" #n ".5,\"loss\":" loss \
+    ",\"grad_norm\":0.81,\"clip\":1.0,\"learning_rate\":2e-05,\"tokens\":4096,\"label_tokens\":3911,\"tokens_per_s\":5000.25,\"step_ms\":" \
+    "819.2,\"busy\":{\"compute\":0.5}}\n"
 
 /* To be freed. */
 static char *log_text(enum zf_log_format format, const char *fields, enum zf_status expected, struct zf_err *e)
@@ -37,10 +44,13 @@ static void expect_log(enum zf_log_format format, const char *fields, const char
 static void csv(void **state)
 {
     (void)state;
-    write_text("metrics.jsonl", "{\"type\":\"start\",\"version\":\"0\"}\n" STEP(1, "0.1") STEP(2, "\"nan\"") "{\"type\":\"valid\",\"step\":2,\"loss\":3.0}\n" STEP(3, "2.5") "{\"type\":\"step\",\"st");
+    write_text("metrics.jsonl",
+               "{\"type\":\"start\",\"version\":\"0\"}\n" STEP(1, "0.1")
+                   STEP(2, "\"nan\"") "{\"type\":\"valid\",\"step\":2,\"loss\":3.0}\n" STEP(3, "2.5") "{\"type\":\"step\",\"st");
     expect_log(ZF_LOG_CSV, NULL, HEAD "1,1.5,0.1" REST "2,2.5,nan" REST "3,3.5,2.5" REST);
     expect_log(ZF_LOG_CSV, "loss, step,busy.compute", "loss,step,busy.compute\n0.1,1,0.5\nnan,2,0.5\n2.5,3,0.5\n");
-    expect_log(ZF_LOG_CSV, "step,busy", "step,busy\n1,\"{\"\"compute\"\":0.5}\"\n2,\"{\"\"compute\"\":0.5}\"\n3,\"{\"\"compute\"\":0.5}\"\n");
+    expect_log(ZF_LOG_CSV, "step,busy",
+               "step,busy\n1,\"{\"\"compute\"\":0.5}\"\n2,\"{\"\"compute\"\":0.5}\"\n3,\"{\"\"compute\"\":0.5}\"\n");
     struct zf_err e;
     size_t bad;
     FILE *f = fopen("/dev/null", "w");
@@ -52,7 +62,8 @@ static void csv(void **state)
 static void later_attempt_wins(void **state)
 {
     (void)state;
-    write_text("metrics.jsonl", STEP(1, "1.0") STEP(2, "2.0") STEP(3, "3.0") STEP(4, "4.0") "{\"type\":\"resume\",\"step\":2,\"attempt\":2}\n" STEP(3, "3.5"));
+    write_text("metrics.jsonl", STEP(1, "1.0") STEP(2, "2.0") STEP(3, "3.0")
+                                    STEP(4, "4.0") "{\"type\":\"resume\",\"step\":2,\"attempt\":2}\n" STEP(3, "3.5"));
     expect_log(ZF_LOG_CSV, "step,loss", "step,loss\n1,1.0\n2,2.0\n3,3.5\n");
     /* a resume that has not made a step yet; one without its line */
     write_text("metrics.jsonl", STEP(1, "1.0") STEP(2, "2.0") STEP(3, "3.0") "{\"type\":\"resume\",\"step\":1}\n");
@@ -67,7 +78,8 @@ static void json_and_table(void **state)
     write_text("metrics.jsonl", STEP(1, "0.1") STEP(2, "0.30000000000000004"));
     expect_log(ZF_LOG_JSON, "step,loss", "[\n{\"step\":1,\"loss\":0.1},\n{\"step\":2,\"loss\":0.30000000000000004}\n]\n");
     write_text("metrics.jsonl", STEP(1, "0.1") STEP(20, "0.30000000000000004"));
-    expect_log(ZF_LOG_TABLE, "step,loss,learning_rate", "     step       loss  learning_rate\n        1        0.1          2e-05\n       20        0.3          2e-05\n");
+    expect_log(ZF_LOG_TABLE, "step,loss,learning_rate",
+               "     step       loss  learning_rate\n        1        0.1          2e-05\n       20        0.3          2e-05\n");
 }
 
 static void empty_and_absent(void **state)
@@ -80,7 +92,8 @@ static void empty_and_absent(void **state)
     expect_log(ZF_LOG_CSV, NULL, HEAD);
     expect_log(ZF_LOG_JSON, NULL, "[]\n");
     expect_log(ZF_LOG_CSV, "anything", "anything\n");
-    write_text("metrics.jsonl", "\x01\xff\n{}\n[]\n{\"type\":\"step\"}\n{\"type\":7,\"step\":{}}\n{\"type\":\"step\",\"step\":\"inf\"}\n{\"type\":\"step\",\"step\":-1}");
+    write_text("metrics.jsonl", "\x01\xff\n{}\n[]\n{\"type\":\"step\"}\n{\"type\":7,\"step\":{}}\n{\"type\":\"step\",\"step\":\"inf\"}\n{"
+                                "\"type\":\"step\",\"step\":-1}");
     free(log_text(ZF_LOG_CSV, NULL, ZF_OK, &e));
     write_text("metrics.jsonl", STEP(1, "0.1"));
     free(log_text(ZF_LOG_CSV, "step,lossy", ZF_USAGE, &e));
@@ -224,6 +237,7 @@ static void list(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(csv), T(later_attempt_wins), T(json_and_table), T(empty_and_absent), T(status), T(status_of_the_living_and_the_dead), T(list)};
+    const struct CMUnitTest tests[] = {
+        T(csv), T(later_attempt_wins), T(json_and_table), T(empty_and_absent), T(status), T(status_of_the_living_and_the_dead), T(list)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

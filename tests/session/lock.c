@@ -16,8 +16,10 @@ static struct zf_lock *take(const struct zf_lock_options *o, const char *expecte
     struct zf_lock *l;
     char note[512];
     if (zf_lock_acquire(&l, root, o, note, sizeof note, &e)) fail_msg("%s: %s", e.where, e.message);
-    if (!*expected_note) assert_string_equal(note, "");
-    else if (!strstr(note, expected_note)) fail_msg("no \"%s\" in \"%s\"", expected_note, note);
+    if (!*expected_note)
+        assert_string_equal(note, "");
+    else if (!strstr(note, expected_note))
+        fail_msg("no \"%s\" in \"%s\"", expected_note, note);
     return l;
 }
 
@@ -33,7 +35,8 @@ static void refused(const struct zf_lock_options *o, const char *expected)
 static void write_record(const char *host, const char *boot, long long pid, double age)
 {
     char text[512];
-    snprintf(text, sizeof text, "{\"host\":\"%s\",\"pid\":%lld,\"boot_id\":\"%s\",\"started\":1,\"heartbeat\":%.3f,\"step\":41}   \n", host, pid, boot, zf_wall_clock() - age);
+    snprintf(text, sizeof text, "{\"host\":\"%s\",\"pid\":%lld,\"boot_id\":\"%s\",\"started\":1,\"heartbeat\":%.3f,\"step\":41}   \n", host,
+             pid, boot, zf_wall_clock() - age);
     write_text("lock", text);
 }
 
@@ -138,7 +141,8 @@ static void P02_killed_holder(void **state)
     char note[512];
     struct zf_lock_record r = {.host = "h", .pid = 7, .step = 9, .peak_bytes = 3 << 20, .limit_bytes = 4 << 20, .oom_kills = -1};
     zf_lock_explain(&r, 5, note, sizeof note);
-    assert_string_equal(note, "the previous trainer (pid 7 on host h) ended without a clean stop at step 9; peak memory 3.00 MiB of a limit of 4.00 MiB");
+    assert_string_equal(
+        note, "the previous trainer (pid 7 on host h) ended without a clean stop at step 9; peak memory 3.00 MiB of a limit of 4.00 MiB");
     for (size_t size = 1; size < sizeof note; size++) zf_lock_explain(&r, 5, note, size); /* never beyond the end */
 }
 
@@ -154,7 +158,8 @@ static void reused_pid(void **state)
     char boot[40], host[256], text[512];
     boot_id(boot);
     gethostname(host, sizeof host);
-    snprintf(text, sizeof text, "{\"host\":\"%s\",\"pid\":%ld,\"pid_start\":1,\"boot_id\":\"%s\",\"heartbeat\":%.3f}\n", host, (long)getpid(), boot, zf_wall_clock());
+    snprintf(text, sizeof text, "{\"host\":\"%s\",\"pid\":%ld,\"pid_start\":1,\"boot_id\":\"%s\",\"heartbeat\":%.3f}\n", host,
+             (long)getpid(), boot, zf_wall_clock());
     write_text("lock", text);
     zf_lock_release(take(&no_locks, "ended without a clean stop")); /* the number lives, the process does not */
 }
@@ -211,7 +216,7 @@ static void what_is_no_lock(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(taken_and_left), T(second_is_refused), T(P02_killed_holder), T(file_system_without_locks), T(reused_pid),
-                                       T(other_machine), T(lost_lock), T(what_is_no_lock)};
+    const struct CMUnitTest tests[] = {T(taken_and_left), T(second_is_refused), T(P02_killed_holder), T(file_system_without_locks),
+                                       T(reused_pid),     T(other_machine),     T(lost_lock),         T(what_is_no_lock)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,8 +6,15 @@
 #include <fcntl.h>
 #include <math.h>
 
-static const struct zf_plain_step ordinary = {.step = 41, .steps = 100, .loss = 2.91449, .norm = 0.8125, .clip = 1, .applied = true,
-                                              .learning_rate = 2e-5, .tokens_per_s = 5120.4, .eta = 62};
+static const struct zf_plain_step ordinary = {.step = 41,
+                                              .steps = 100,
+                                              .loss = 2.91449,
+                                              .norm = 0.8125,
+                                              .clip = 1,
+                                              .applied = true,
+                                              .learning_rate = 2e-5,
+                                              .tokens_per_s = 5120.4,
+                                              .eta = 62};
 
 static void expect_line(const struct zf_plain_step *s, const char *expected)
 {
@@ -112,6 +119,7 @@ static void a_reader_that_stopped(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(the_line), T(at_most_one_per_interval), T(other_lines), T(closed_stdout_is_counted), T(a_reader_that_stopped)};
+    const struct CMUnitTest tests[] = {T(the_line), T(at_most_one_per_interval), T(other_lines), T(closed_stdout_is_counted),
+                                       T(a_reader_that_stopped)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -36,7 +36,7 @@ static void texts(void **state)
     (void)state;
     expect_dump(json_pack("[f,f,f,f,f]", 0.1, 2e-5, 1.0, 1e300, -0.0), "[0.1,2e-05,1.0,1e+300,-0.0]\n");
     expect_dump(json_pack("{s:i,s:s,s:{s:b},s:[],s:n}", "a", 1, "b", "\"x\\\n\x01\xc3\xa9", "c", "d", 1, "e", "f"),
-                 "{\"a\":1,\"b\":\"\\\"x\\\\\\n\\u0001\xc3\xa9\",\"c\":{\"d\":true},\"e\":[],\"f\":null}\n");
+                "{\"a\":1,\"b\":\"\\\"x\\\\\\n\\u0001\xc3\xa9\",\"c\":{\"d\":true},\"e\":[],\"f\":null}\n");
     expect_dump(zf_json_real(NAN), "\"nan\"\n");
     expect_dump(zf_json_real(-INFINITY), "\"-inf\"\n");
     assert_null(zf_jsonl_text(NULL, NULL));
@@ -48,7 +48,9 @@ static void doubles(void **state)
     (void)state;
     uint64_t bits = 88172645463325252u;
     for (int i = 0; i < 20000; i++) {
-        bits ^= bits << 13, bits ^= bits >> 7, bits ^= bits << 17;
+        bits ^= bits << 13;
+        bits ^= bits >> 7;
+        bits ^= bits << 17;
         double x, y = 0;
         uint64_t b = i % 3 ? bits : (bits & 0xffffffffu) << 29 | 0x3fe0000000000000u; /* some are floats */
         memcpy(&x, &b, sizeof x);
@@ -171,7 +173,8 @@ static void reading(void **state)
     struct zf_err e;
     struct zf_lines l;
     json_t *v;
-    write_text("x.jsonl", "{\"type\":\"step\",\"step\":1}\n\nnonsense\n[1]\n{\"type\":\"valid\",\"step\":1}\n{\"type\":\"step\",\"step\":2}\n{\"type\":\"mark\",\"text\":\"step\"}\n{\"type\":\"step\",\"st");
+    write_text("x.jsonl", "{\"type\":\"step\",\"step\":1}\n\nnonsense\n[1]\n{\"type\":\"valid\",\"step\":1}\n{\"type\":\"step\",\"step\":2}"
+                          "\n{\"type\":\"mark\",\"text\":\"step\"}\n{\"type\":\"step\",\"st");
     assert_int_equal(zf_lines_open(&l, at("x.jsonl"), &e), ZF_OK);
     int n = 0;
     off_t second = 0;
@@ -226,7 +229,7 @@ static void P110_eta(void **state)
     assert_true(zf_eta_left(&t, 100, 0) == -1);
     zf_eta_step(&t, 2);
     assert_true(zf_eta_left(&t, 100, 0) == 200); /* resumed at 900 of 1000: what was done before does not count */
-    zf_eta_step(&t, 1000);                        /* an outlier does not move a median */
+    zf_eta_step(&t, 1000);                       /* an outlier does not move a median */
     assert_true(zf_eta_left(&t, 100, 3) == 200);
     zf_eta_pause(&t, 10);
     zf_eta_pause(&t, 20);
@@ -244,7 +247,17 @@ static void P110_eta(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(texts), T(doubles), T(lines), T(P107_full_disk), T(P107_short_write), T(P108_torn_last_line_is_cut), T(torn_part_that_stays),
-                                       T(a_fifo_does_not_block), T(reading), T(last_far_from_the_end), T(numbers), T(P110_eta)};
+    const struct CMUnitTest tests[] = {T(texts),
+                                       T(doubles),
+                                       T(lines),
+                                       T(P107_full_disk),
+                                       T(P107_short_write),
+                                       T(P108_torn_last_line_is_cut),
+                                       T(torn_part_that_stays),
+                                       T(a_fifo_does_not_block),
+                                       T(reading),
+                                       T(last_far_from_the_end),
+                                       T(numbers),
+                                       T(P110_eta)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
