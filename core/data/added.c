@@ -99,22 +99,21 @@ static uint32_t character_at(const unsigned char *s, size_t size, size_t *length
     return *length ? zf_utf8_decode(s, *length) : 0;
 }
 
-const struct zf_added_token *zf_added_next(const struct zf_added *a, const char *text, size_t size, size_t from, size_t floor, size_t *begin,
-                                           size_t *end, size_t *resume)
+const struct zf_added_token *zf_added_next(const struct zf_added *a, const char *text, size_t size, size_t *from, size_t floor, size_t *begin, size_t *end)
 {
     const unsigned char *s = (const unsigned char *)text;
-    for (size_t at = from; a->count && at < size; at++) {
+    for (size_t at = *from; a->count && at < size; at++) {
         const struct zf_added_token *t = a->first[s[at]] == a->first[s[at] + 1] ? NULL : longest_at(a, text + at, size - at);
         if (!t) continue;
         size_t b = at, n = at + t->size, other;
-        *resume = n;
         if (t->single_word && ((at && zf_is_word(character_before(s, at, &other))) || (n < size && zf_is_word(character_at(s + n, size - n, &other))))) {
             at = n - 1;
             continue;
         }
+        *from = n;
         while (t->lstrip && b > floor && zf_is_space(character_before(s, b, &other))) b = other;
         while (t->rstrip && n < size && zf_is_space(character_at(s + n, size - n, &other))) n += other;
-        *begin = b < floor ? floor : b;
+        *begin = t->lstrip && b < floor ? floor : b;
         *end = n;
         return t;
     }

@@ -116,8 +116,9 @@ static enum zf_status check_ids(const struct zf_filling *f, const char *file, si
     const struct zf_ids *ids = &f->store->ids;
     for (size_t i = begin; i < ids->count; i++) {
         if ((size_t)ids->ids[i] < f->o->vocab) continue;
-        return zf_fail(e, ZF_FORMAT, file, "its text has the token '%.64s' with id %d, but the model has %zu ids; the tokenizer belongs to another model",
-                       f->o->tokenizer->text[ids->ids[i]], ids->ids[i], f->o->vocab);
+        size_t size = f->o->tokenizer->text_size[ids->ids[i]];
+        return zf_fail(e, ZF_FORMAT, file, "its text has the token '%.*s' with id %d, but the model has %zu ids; the tokenizer belongs to another model",
+                       (int)(size < 64 ? size : 64), f->o->tokenizer->text[ids->ids[i]], ids->ids[i], f->o->vocab);
     }
     return ZF_OK;
 }

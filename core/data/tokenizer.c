@@ -57,9 +57,9 @@ int32_t zf_tokenizer_find(const struct zf_tokenizer *t, const char *text, size_t
 {
     const struct zf_added *lists[] = {&t->raw, &t->normalized};
     for (size_t l = 0; l < 2; l++) {
-        for (size_t i = 0; i < lists[l]->count; i++) { /* by id: the text that is searched for may be normalised */
-            int32_t id = lists[l]->tokens[i].id;
-            if (t->text_size[id] == size && !memcmp(t->text[id], text, size)) return id;
+        for (size_t i = 0; i < lists[l]->count; i++) {
+            const struct zf_added_token *a = &lists[l]->tokens[i];
+            if (a->content_size == size && !memcmp(a->content, text, size)) return a->id;
         }
     }
     return t->bpe ? zf_bpe_find(t->bpe, text, size) : -1;
@@ -84,7 +84,8 @@ static enum zf_status open_bytes(struct zf_tokenizer *t, struct zf_err *e)
     t->text[BYTES_EOS] = eos;
     t->text_size[BYTES_EOS] = sizeof eos - 1;
     t->special[BYTES_EOS] = true;
-    ZF_TRY(zf_added_add(&t->raw, &(struct zf_added_token){.text = eos, .size = sizeof eos - 1, .id = BYTES_EOS, .special = true}, e));
+    struct zf_added_token a = {.text = eos, .size = sizeof eos - 1, .content = eos, .content_size = sizeof eos - 1, .id = BYTES_EOS, .special = true};
+    ZF_TRY(zf_added_add(&t->raw, &a, e));
     return zf_added_sort(&t->raw, e);
 }
 
@@ -211,11 +212,12 @@ static enum zf_status around_added(struct encoder *c, const struct zf_added *lis
 {
     size_t done = 0, from = 0, begin, end;
     const struct zf_added_token *a;
-    while (c->o->specials_in_text && (a = zf_added_next(list, text, size, from, done, &begin, &end, &from))) {
+    while (c->o->specials_in_text && (a = zf_added_next(list, text, size, &from, done, &begin, &end))) {
         if (begin > done) ZF_TRY(between(c, text + done, begin - done, e));
+        done = end;
+        if (begin >= end) continue;
         ZF_TRY(zf_ids_push(c->out, a->id, e));
         if (c->o->recognised) ++*c->o->recognised;
-        done = end;
     }
     return done < size ? between(c, text + done, size - done, e) : ZF_OK;
 }

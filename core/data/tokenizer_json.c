@@ -393,13 +393,13 @@ static enum zf_status load_added_token(struct loader *l, const json_t *j, size_t
     if (known >= 0 && known != a.id) {
         return fail(l, "added_tokens[%zu]: '%.64s' has id %d, but id %d in model.vocab; both must agree", index, text, a.id, known);
     }
-    if (known < 0 && l->t->text[id] && l->t->text_size[id] == a.size && !memcmp(l->t->text[id], text, a.size)) {
-        return fail(l, "added_tokens[%zu]: '%.64s' is listed twice", index, text);
-    }
     if (known < 0) ZF_TRY(put_token(l, text, a.size, id));
     l->t->special[id] |= a.special;
-    a.text = l->t->text[id];
+    a.text = a.content = l->t->text[id];
+    a.content_size = a.size;
     if (a.normalized) ZF_TRY(searched_text(l, &a));
+    l->t->text[id] = a.text; /* the reference decodes to the normalised text, too */
+    l->t->text_size[id] = a.size;
     return zf_added_add(a.normalized ? &l->t->normalized : &l->t->raw, &a, l->e);
 }
 
