@@ -69,15 +69,19 @@ static const struct zf_added_token *longest_at(const struct zf_added *a, const c
         size_t from = low, to = high;
         while (from < to) {
             size_t middle = from + (to - from) / 2;
-            if ((unsigned char)a->tokens[middle].text[depth] < c) from = middle + 1;
-            else to = middle;
+            if ((unsigned char)a->tokens[middle].text[depth] < c)
+                from = middle + 1;
+            else
+                to = middle;
         }
         low = from;
         to = high;
         while (from < to) {
             size_t middle = from + (to - from) / 2;
-            if ((unsigned char)a->tokens[middle].text[depth] <= c) from = middle + 1;
-            else to = middle;
+            if ((unsigned char)a->tokens[middle].text[depth] <= c)
+                from = middle + 1;
+            else
+                to = middle;
         }
         high = from;
     }
@@ -99,14 +103,16 @@ static uint32_t character_at(const unsigned char *s, size_t size, size_t *length
     return *length ? zf_utf8_decode(s, *length) : 0;
 }
 
-const struct zf_added_token *zf_added_next(const struct zf_added *a, const char *text, size_t size, size_t *from, size_t floor, size_t *begin, size_t *end)
+const struct zf_added_token *zf_added_next(const struct zf_added *a, const char *text, size_t size, size_t *from, size_t floor,
+                                           size_t *begin, size_t *end)
 {
     const unsigned char *s = (const unsigned char *)text;
     for (size_t at = *from; a->count && at < size; at++) {
         const struct zf_added_token *t = a->first[s[at]] == a->first[s[at] + 1] ? NULL : longest_at(a, text + at, size - at);
         if (!t) continue;
         size_t b = at, n = at + t->size, other;
-        if (t->single_word && ((at && zf_is_word(character_before(s, at, &other))) || (n < size && zf_is_word(character_at(s + n, size - n, &other))))) {
+        if (t->single_word &&
+            ((at && zf_is_word(character_before(s, at, &other))) || (n < size && zf_is_word(character_at(s + n, size - n, &other))))) {
             at = n - 1;
             continue;
         }

@@ -23,8 +23,10 @@ enum zf_status zf_added_add(struct zf_added *a, const struct zf_added_token *t, 
 enum zf_status zf_added_sort(struct zf_added *a, struct zf_err *e); /* of tokens with the same text the first added stays */
 void zf_added_free(struct zf_added *a);
 
-/* The next added token: the longest at the leftmost place from *from on, which moves behind it. Its range, with the white space that lstrip and rstrip
- * take, is begin .. end; lstrip takes nothing before `floor`. Empty if another token took its white space: then it is not there. NULL: no more. */
-const struct zf_added_token *zf_added_next(const struct zf_added *a, const char *text, size_t size, size_t *from, size_t floor, size_t *begin, size_t *end);
+/* The next added token: the longest at the leftmost place from *from on, which moves behind it. Its range, with the white space that lstrip
+ * and rstrip take, is begin .. end; lstrip takes nothing before `floor`. Empty if another token took its white space: then it is not there.
+ * NULL: no more. */
+const struct zf_added_token *zf_added_next(const struct zf_added *a, const char *text, size_t size, size_t *from, size_t floor,
+                                           size_t *begin, size_t *end);
 
 #endif

@@ -258,7 +258,8 @@ void zf_bpe_work_free(struct zf_bpe_work *w)
 
 /* What a unit that is not in the vocabulary becomes: its bytes if all of them have an id, else an unknown one, which is held back because
  * fuse_unk may join it with the next. */
-static enum zf_status add_unknown(const struct zf_bpe *b, const char *unit, size_t size, int32_t *symbols, size_t *count, bool *held, struct zf_err *e)
+static enum zf_status add_unknown(const struct zf_bpe *b, const char *unit, size_t size, int32_t *symbols, size_t *count, bool *held,
+                                  struct zf_err *e)
 {
     bool all = b->o.byte_fallback;
     for (size_t i = 0; i < size; i++) all &= b->bytes[(unsigned char)unit[i]] != NONE;
@@ -268,7 +269,8 @@ static enum zf_status add_unknown(const struct zf_bpe *b, const char *unit, size
     }
     if (!b->o.unk) return ZF_OK;
     if (b->unk == NONE) {
-        return zf_fail(e, ZF_FORMAT, "tokenizer.json", "the text has a character that is not in the vocabulary, and neither is unk_token '%.64s'; add it to model.vocab",
+        return zf_fail(e, ZF_FORMAT, "tokenizer.json",
+                       "the text has a character that is not in the vocabulary, and neither is unk_token '%.64s'; add it to model.vocab",
                        b->o.unk);
     }
     if (*held && !b->o.fuse_unk) symbols[(*count)++] = b->unk;
@@ -276,9 +278,11 @@ static enum zf_status add_unknown(const struct zf_bpe *b, const char *unit, size
     return ZF_OK;
 }
 
-static enum zf_status start_symbols(const struct zf_bpe *b, struct zf_bpe_work *w, const char *word, size_t size, size_t *count, struct zf_err *e)
+static enum zf_status start_symbols(const struct zf_bpe *b, struct zf_bpe_work *w, const char *word, size_t size, size_t *count,
+                                    struct zf_err *e)
 {
-    if (size > INT_MAX / 4) return zf_fail(e, ZF_FORMAT, NULL, "one word of %zu bytes; this tokenizer can take at most %d at a time", size, INT_MAX / 4);
+    if (size > INT_MAX / 4)
+        return zf_fail(e, ZF_FORMAT, NULL, "one word of %zu bytes; this tokenizer can take at most %d at a time", size, INT_MAX / 4);
     void *p = w->symbols;
     enum zf_status s = zf_grow(&p, &w->symbol_room, 2 * size + 1, sizeof *w->symbols, e);
     w->symbols = p;
@@ -340,7 +344,8 @@ static void sift_down(struct zf_bpe_entry *heap, size_t n, size_t i)
     heap[i] = x;
 }
 
-static enum zf_status push_pair(const struct zf_bpe *b, struct zf_bpe_work *w, size_t *count, int32_t left, int32_t right, bool sift, struct zf_err *e)
+static enum zf_status push_pair(const struct zf_bpe *b, struct zf_bpe_work *w, size_t *count, int32_t left, int32_t right, bool sift,
+                                struct zf_err *e)
 {
     int32_t joined = NONE;
     uint32_t rank = rank_of(b, w->symbols[left], w->symbols[right], &joined);
@@ -437,7 +442,8 @@ static enum zf_status encode_part(const struct zf_bpe *b, struct zf_bpe_work *w,
 }
 
 /* The whole word's id, for ignore_merges. */
-static enum zf_status find_whole(const struct zf_bpe *b, struct zf_bpe_work *w, const char *word, size_t size, int32_t *id, struct zf_err *e)
+static enum zf_status find_whole(const struct zf_bpe *b, struct zf_bpe_work *w, const char *word, size_t size, int32_t *id,
+                                 struct zf_err *e)
 {
     if (!b->o.byte_level) {
         *id = zf_bpe_find(b, word, size);

@@ -1,7 +1,8 @@
 /* Byte-pair encoding of one word: vocabulary, ranked merges, and the loop that applies them.
  *
- * A model is built by add and merge, sealed by finish, then read-only and shared by any number of threads; each encoding has its own struct zf_bpe_work.
- * A word is bytes. Under byte_level its units are bytes, looked up as the characters of the byte alphabet; otherwise its units are characters. */
+ * A model is built by add and merge, sealed by finish, then read-only and shared by any number of threads; each encoding has its own struct
+ * zf_bpe_work. A word is bytes. Under byte_level its units are bytes, looked up as the characters of the byte alphabet; otherwise its units
+ * are characters. */
 #ifndef ZF_DATA_BPE_H
 #define ZF_DATA_BPE_H
 
@@ -20,9 +21,10 @@ void zf_bpe_free(struct zf_bpe *b);
 
 /* `text` must outlive the model. At most as many as zf_bpe_new was told. */
 void zf_bpe_add(struct zf_bpe *b, const char *text, size_t size, int32_t id);
-int32_t zf_bpe_find(const struct zf_bpe *b, const char *text, size_t size); /* -1: none */
+int32_t zf_bpe_find(const struct zf_bpe *b, const char *text, size_t size);                      /* -1: none */
 void zf_bpe_merge(struct zf_bpe *b, int32_t left, int32_t right, int32_t joined, uint32_t rank); /* a later rule for the same pair wins */
-enum zf_status zf_bpe_finish(struct zf_bpe *b, const char *const *texts, const size_t *sizes, size_t ids, struct zf_err *e); /* by id; NULL: none */
+enum zf_status zf_bpe_finish(struct zf_bpe *b, const char *const *texts, const size_t *sizes, size_t ids,
+                             struct zf_err *e); /* by id; NULL: none */
 
 struct zf_bpe_work {
     struct zf_bpe_cached *cache;
@@ -34,7 +36,8 @@ struct zf_bpe_work {
     struct zf_text mapped;
 };
 
-enum zf_status zf_bpe_work_init(struct zf_bpe_work *w, size_t text_size, struct zf_err *e); /* text_size: how much is to come, for the cache */
+enum zf_status zf_bpe_work_init(struct zf_bpe_work *w, size_t text_size,
+                                struct zf_err *e); /* text_size: how much is to come, for the cache */
 void zf_bpe_work_free(struct zf_bpe_work *w);
 
 /* Appends the ids of a word (valid UTF-8 unless byte_level). *stop may be NULL. */

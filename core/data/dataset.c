@@ -15,8 +15,9 @@ static const struct {
     const char *extension, *name;
     enum zf_data_format format;
 } formats[] = {
-    {".txt", "text", ZF_DATA_TEXT},   {".md", "text", ZF_DATA_TEXT}, {".safetensors", "tokens", ZF_DATA_TOKENS}, {".jsonl", "jsonl", ZF_DATA_JSONL},
-    {".json", "json", ZF_DATA_JSON}, {".tsv", "tsv", ZF_DATA_TSV},  {".csv", "csv", ZF_DATA_CSV},
+    {".txt", "text", ZF_DATA_TEXT},     {".md", "text", ZF_DATA_TEXT},   {".safetensors", "tokens", ZF_DATA_TOKENS},
+    {".jsonl", "jsonl", ZF_DATA_JSONL}, {".json", "json", ZF_DATA_JSON}, {".tsv", "tsv", ZF_DATA_TSV},
+    {".csv", "csv", ZF_DATA_CSV},
 };
 
 static enum zf_status find_format(enum zf_data_format *out, const struct zf_dataset_options *o, const char *file, struct zf_err *e)
@@ -29,14 +30,16 @@ static enum zf_status find_format(enum zf_data_format *out, const struct zf_data
     }
     if (*out == ZF_DATA_TEXT || *out == ZF_DATA_TOKENS) return ZF_OK;
     if (*out == ZF_DATA_AUTO) {
-        return zf_fail(e, ZF_USAGE, file, "its format cannot be told from '%s'; expected .txt, .md or .safetensors: rename it or set format = text or tokens",
+        return zf_fail(e, ZF_USAGE, file,
+                       "its format cannot be told from '%s'; expected .txt, .md or .safetensors: rename it or set format = text or tokens",
                        dot ? dot : "a name without extension");
     }
     const char *what = "?";
     for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
         if (formats[i].format == *out) what = formats[i].name;
     }
-    return zf_fail(e, ZF_USAGE, file, "format %s is not supported by this version, which has text and tokens; convert the file to one of them", what);
+    return zf_fail(e, ZF_USAGE, file,
+                   "format %s is not supported by this version, which has text and tokens; convert the file to one of them", what);
 }
 
 enum zf_status zf_filling_stopped(const struct zf_filling *f, struct zf_err *e)
@@ -96,7 +99,8 @@ static void add_note(struct zf_dataset *d, const char *fmt, ...)
 
 static void write_note(struct zf_dataset *d, const struct zf_filling *f)
 {
-    if (f->wants_eos && f->eos < 0) add_note(d, "no end token after documents: the tokenizer has none, or the model's vocabulary has no room for it");
+    if (f->wants_eos && f->eos < 0)
+        add_note(d, "no end token after documents: the tokenizer has none, or the model's vocabulary has no room for it");
     if (f->empty_files) add_note(d, "%zu empty files", f->empty_files);
     if (f->empty_documents) add_note(d, "%zu empty documents left out", f->empty_documents);
     if (f->bad_documents) add_note(d, "%zu documents that are no UTF-8 left out", f->bad_documents);
@@ -119,8 +123,9 @@ static enum zf_status check_filled(const struct zf_dataset *d, const struct zf_d
     for (size_t i = 0; i < d->rows && shown < NAMED_ROWS; i++) {
         if (!d->store->rows[i].label_tokens) n += (size_t)snprintf(named + n, sizeof named - n, "%s%zu", shown++ ? ", " : "", i);
     }
-    return zf_fail(e, ZF_FORMAT, file, "%zu of %zu rows have no label token (rows %s%s, from 0), more than 1 %%; correct the labels, or set skip_bad = yes", d->unlabelled,
-                   d->rows, named, d->unlabelled > shown ? ", ..." : "");
+    return zf_fail(e, ZF_FORMAT, file,
+                   "%zu of %zu rows have no label token (rows %s%s, from 0), more than 1 %%; correct the labels, or set skip_bad = yes",
+                   d->unlabelled, d->rows, named, d->unlabelled > shown ? ", ..." : "");
 }
 
 static enum zf_status fill(struct zf_dataset *d, struct zf_filling *f, enum zf_data_format *format, struct zf_err *e)
@@ -130,19 +135,23 @@ static enum zf_status fill(struct zf_dataset *d, struct zf_filling *f, enum zf_d
     for (size_t i = 0; i < o->file_count; i++) {
         enum zf_data_format this;
         ZF_TRY(find_format(&this, o, o->files[i], e));
-        if (i && this != *format) return zf_fail(e, ZF_USAGE, o->files[i], "it has another format than %s; give files of one format", o->files[0]);
+        if (i && this != *format)
+            return zf_fail(e, ZF_USAGE, o->files[i], "it has another format than %s; give files of one format", o->files[0]);
         *format = this;
     }
     if (*format == ZF_DATA_TOKENS) {
         ZF_TRY(zf_fill_tokens(f, e));
     } else {
         if (!o->tokenizer) return zf_fail(e, ZF_USAGE, o->files[0], "text needs a tokenizer; none is given");
-        if (o->documents && !*o->documents) return zf_fail(e, ZF_USAGE, NULL, "documents is an empty separator; expected file, blank or some text");
+        if (o->documents && !*o->documents)
+            return zf_fail(e, ZF_USAGE, NULL, "documents is an empty separator; expected file, blank or some text");
         if (o->sequence_length > o->context) {
-            return zf_fail(e, ZF_USAGE, NULL, "sequence_length %zu is more than the model's context; at most %zu", o->sequence_length, o->context);
+            return zf_fail(e, ZF_USAGE, NULL, "sequence_length %zu is more than the model's context; at most %zu", o->sequence_length,
+                           o->context);
         }
         f->length = o->sequence_length ? o->sequence_length : o->context < DEFAULT_LENGTH ? o->context : DEFAULT_LENGTH;
-        if (!f->length || f->length > INT32_MAX) return zf_fail(e, ZF_USAGE, NULL, "rows of %zu tokens; expected 1 to %d", f->length, INT32_MAX);
+        if (!f->length || f->length > INT32_MAX)
+            return zf_fail(e, ZF_USAGE, NULL, "rows of %zu tokens; expected 1 to %d", f->length, INT32_MAX);
         f->wants_eos = o->add_eos;
         f->eos = zf_tokenizer_eos(o->tokenizer);
         /* `bytes` on a model of 256 ids: its one special token has no id there, so the text is bytes and nothing else. */

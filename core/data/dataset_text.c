@@ -85,7 +85,9 @@ static enum zf_status fail_utf8(const char *file, const char *text, size_t size,
     snprintf(where, sizeof where, "%s:%zu", file, line);
     const unsigned char *s = (const unsigned char *)text;
     bool wide = size >= 2 && ((s[0] == 0xFF && s[1] == 0xFE) || (s[0] == 0xFE && s[1] == 0xFF));
-    return zf_fail(e, ZF_FORMAT, where, "byte 0x%02X at offset %zu is no UTF-8%s; expected UTF-8 text: convert it (iconv -f %s -t UTF-8), or set skip_bad = yes to leave the document out",
+    return zf_fail(e, ZF_FORMAT, where,
+                   "byte 0x%02X at offset %zu is no UTF-8%s; expected UTF-8 text: convert it (iconv -f %s -t UTF-8), or set skip_bad = yes "
+                   "to leave the document out",
                    (unsigned)s[at], at, wide ? " (the file looks like UTF-16)" : "", wide ? "UTF-16" : "ISO-8859-1");
 }
 
@@ -117,7 +119,8 @@ static enum zf_status check_ids(const struct zf_filling *f, const char *file, si
     for (size_t i = begin; i < ids->count; i++) {
         if ((size_t)ids->ids[i] < f->o->vocab) continue;
         size_t size = f->o->tokenizer->text_size[ids->ids[i]];
-        return zf_fail(e, ZF_FORMAT, file, "its text has the token '%.*s' with id %d, but the model has %zu ids; the tokenizer belongs to another model",
+        return zf_fail(e, ZF_FORMAT, file,
+                       "its text has the token '%.*s' with id %d, but the model has %zu ids; the tokenizer belongs to another model",
                        (int)(size < 64 ? size : 64), f->o->tokenizer->text[ids->ids[i]], ids->ids[i], f->o->vocab);
     }
     return ZF_OK;

@@ -17,7 +17,8 @@ struct file_tensors {
 static enum zf_status check_same_shape(const struct zf_st_tensor *t, const struct zf_st_tensor *ids, const char *file, struct zf_err *e)
 {
     if (!t || (t->rank == 2 && t->shape[0] == ids->shape[0] && t->shape[1] == ids->shape[1])) return ZF_OK;
-    return zf_fail(e, ZF_FORMAT, file, "%s has another shape than input_ids [%zu][%zu]; expected the same", t->name, ids->shape[0], ids->shape[1]);
+    return zf_fail(e, ZF_FORMAT, file, "%s has another shape than input_ids [%zu][%zu]; expected the same", t->name, ids->shape[0],
+                   ids->shape[1]);
 }
 
 static enum zf_status check_tensors(struct file_tensors *t, const char *file, size_t context, struct zf_err *e)
@@ -25,9 +26,12 @@ static enum zf_status check_tensors(struct file_tensors *t, const char *file, si
     t->ids = zf_st_find(&t->st, "input_ids");
     t->labels = zf_st_find(&t->st, "labels");
     t->document = zf_st_find(&t->st, "document");
-    if (!t->ids) return zf_fail(e, ZF_FORMAT, file, "it has no tensor input_ids; format tokens needs input_ids [rows][tokens] (and takes labels, document)");
+    if (!t->ids)
+        return zf_fail(e, ZF_FORMAT, file,
+                       "it has no tensor input_ids; format tokens needs input_ids [rows][tokens] (and takes labels, document)");
     if (t->ids->rank != 2 || !t->ids->shape[0] || !t->ids->shape[1]) {
-        return zf_fail(e, ZF_FORMAT, file, "input_ids has %zu dimensions and %zu elements; expected [rows][tokens], neither 0", t->ids->rank, t->ids->elements);
+        return zf_fail(e, ZF_FORMAT, file, "input_ids has %zu dimensions and %zu elements; expected [rows][tokens], neither 0",
+                       t->ids->rank, t->ids->elements);
     }
     if (t->ids->shape[1] > context || t->ids->shape[1] > INT32_MAX) {
         return zf_fail(e, ZF_FORMAT, file, "rows of %zu tokens; the model's context is %zu: make shorter rows", t->ids->shape[1], context);
@@ -84,19 +88,23 @@ static enum zf_status read_row(struct row_values *v, const struct file_tensors *
     return ZF_OK;
 }
 
-static enum zf_status check_row(const struct row_values *v, const struct file_tensors *t, const char *file, size_t row, size_t vocab, struct zf_err *e)
+static enum zf_status check_row(const struct row_values *v, const struct file_tensors *t, const char *file, size_t row, size_t vocab,
+                                struct zf_err *e)
 {
     for (size_t i = 0; i < v->length; i++) {
         long long id = v->ids[i], label = t->labels ? v->labels[i] : NO_LABEL;
         if (id < 0 || (uint64_t)id >= vocab) {
-            return zf_fail(e, ZF_FORMAT, file, "input_ids[%zu][%zu] is %lld; the model has ids 0 to %zu: were they made with another tokenizer?", row, i, id, vocab - 1);
+            return zf_fail(e, ZF_FORMAT, file,
+                           "input_ids[%zu][%zu] is %lld; the model has ids 0 to %zu: were they made with another tokenizer?", row, i, id,
+                           vocab - 1);
         }
         if (label != NO_LABEL && (label < 0 || (uint64_t)label >= vocab)) {
-            return zf_fail(e, ZF_FORMAT, file, "labels[%zu][%zu] is %lld; expected -100 (no target) or an id in 0 to %zu", row, i, label, vocab - 1);
+            return zf_fail(e, ZF_FORMAT, file, "labels[%zu][%zu] is %lld; expected -100 (no target) or an id in 0 to %zu", row, i, label,
+                           vocab - 1);
         }
         if (t->document && i && v->document[i] < v->document[i - 1]) {
-            return zf_fail(e, ZF_FORMAT, file, "document[%zu][%zu] is %lld after %lld; expected numbers that do not fall within a row", row, i,
-                           (long long)v->document[i], (long long)v->document[i - 1]);
+            return zf_fail(e, ZF_FORMAT, file, "document[%zu][%zu] is %lld after %lld; expected numbers that do not fall within a row", row,
+                           i, (long long)v->document[i], (long long)v->document[i - 1]);
         }
     }
     return ZF_OK;
@@ -124,10 +132,12 @@ static enum zf_status put_row(struct zf_filling *f, const struct row_values *v, 
     return zf_filling_row(f, begin, n, label_tokens, e);
 }
 
-static enum zf_status fill_file(struct zf_filling *f, struct row_values *v, const struct file_tensors *t, const char *file, struct zf_err *e)
+static enum zf_status fill_file(struct zf_filling *f, struct row_values *v, const struct file_tensors *t, const char *file,
+                                struct zf_err *e)
 {
     size_t rows = t->ids->shape[0], since_poll = 0;
-    if (f->store->ids.room - f->store->ids.count < t->ids->elements + rows) return zf_fail(e, ZF_FORMAT, file, "it changed while it was read");
+    if (f->store->ids.room - f->store->ids.count < t->ids->elements + rows)
+        return zf_fail(e, ZF_FORMAT, file, "it changed while it was read");
     for (size_t r = 0; r < rows; r++) {
         ZF_TRY(read_row(v, t, r, e));
         ZF_TRY(check_row(v, t, file, r, f->o->vocab, e));

@@ -85,14 +85,15 @@ static size_t strip_back(const struct zf_step *step, const char *s, size_t size)
     return size;
 }
 
-static enum zf_status step_pieces(const struct zf_step *step, const struct pieces *from, struct pieces *to, struct zf_text *bytes, struct zf_err *e)
+static enum zf_status step_pieces(const struct zf_step *step, const struct pieces *from, struct pieces *to, struct zf_text *bytes,
+                                  size_t limit, struct zf_err *e)
 {
     bool fuse = step->kind == ZF_STEP_FUSE || step->kind == ZF_STEP_BYTE_LEVEL;
     for (size_t i = 0, begin = 0; i < from->count; begin = from->ends[i++]) {
         const char *s = from->text.data ? from->text.data + begin : "";
         size_t size = from->ends[i] - begin;
         if (step->kind == ZF_STEP_REPLACE) {
-            ZF_TRY(zf_replace(&to->text, s, size, step, e));
+            ZF_TRY(zf_replace(&to->text, s, size, step, limit, e));
         } else if (step->kind == ZF_STEP_STRIP) {
             size_t front = strip_front(step, s, size);
             ZF_TRY(zf_text_add(&to->text, s + front, strip_back(step, s + front, size - front), e));
@@ -117,7 +118,8 @@ static enum zf_status step_pieces(const struct zf_step *step, const struct piece
     return fuse ? piece_end(to, e) : ZF_OK;
 }
 
-static enum zf_status collect(const struct zf_tokenizer *t, const int32_t *ids, size_t count, bool skip_specials, struct pieces *p, struct zf_err *e)
+static enum zf_status collect(const struct zf_tokenizer *t, const int32_t *ids, size_t count, bool skip_specials, struct pieces *p,
+                              struct zf_err *e)
 {
     for (size_t i = 0; i < count; i++) {
         if (ids[i] < 0 || (size_t)ids[i] >= t->size) {
@@ -131,15 +133,17 @@ static enum zf_status collect(const struct zf_tokenizer *t, const int32_t *ids, 
     return ZF_OK;
 }
 
-enum zf_status zf_tokenizer_decode(const struct zf_tokenizer *t, const int32_t *ids, size_t count, bool skip_specials, char **out, size_t *size, struct zf_err *e)
+enum zf_status zf_tokenizer_decode(const struct zf_tokenizer *t, const int32_t *ids, size_t count, bool skip_specials, char **out,
+                                   size_t *size, struct zf_err *e)
 {
     struct pieces now = {0}, next = {0};
     struct zf_text bytes = {0};
     *out = NULL;
     enum zf_status s = collect(t, ids, count, skip_specials, &now, e);
+    size_t limit = zf_replace_limit(now.text.size);
     for (size_t i = 0; s == ZF_OK && i < t->decoder.count; i++) {
         bytes.size = 0;
-        s = step_pieces(&t->decoder.list[i], &now, &next, &bytes, e);
+        s = step_pieces(&t->decoder.list[i], &now, &next, &bytes, limit, e);
         pieces_free(&now);
         now = next;
         next = (struct pieces){0};

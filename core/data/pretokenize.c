@@ -52,7 +52,8 @@ enum zf_status zf_splitter_next(const struct zf_splitter *s, const char *text, s
     if (n <= 0) return fail_engine(n, e);
     *length = (size_t)n;
     if (at + *length == size) return ZF_OK;
-    /* Only a run of white space ends in white space: before other text it leaves its last character to the next word, unless it has no other. */
+    /* Only a run of white space ends in white space: before other text it leaves its last character to the next word, unless it has no
+     * other. */
     size_t last = *length - 1;
     while (last && (t[at + last] & 0xC0) == 0x80) last--;
     if (last && zf_is_space(zf_utf8_decode(t + at + last, *length - last))) *length = last;

@@ -17,8 +17,8 @@ enum zf_status zf_text_add(struct zf_text *t, const void *data, size_t size, str
 /* Grows *list to at least `need` elements of `element` bytes, doubling. */
 enum zf_status zf_grow(void **list, size_t *room, size_t need, size_t element, struct zf_err *e);
 
-/* Bytes of the well-formed character at s, 0 if there is none (size > 0; no surrogates, nothing overlong, at most U+10FFFF). If *bad is given it
- * gets the bytes that one U+FFFD stands for where there is none. */
+/* Bytes of the well-formed character at s, 0 if there is none (size > 0; no surrogates, nothing overlong, at most U+10FFFF). If *bad is
+ * given it gets the bytes that one U+FFFD stands for where there is none. */
 size_t zf_utf8_length(const unsigned char *s, size_t size, size_t *bad);
 
 /* Offset of the first byte that begins no well-formed character; size if there is none. */

@@ -84,12 +84,14 @@ static enum zf_status open_bytes(struct zf_tokenizer *t, struct zf_err *e)
     t->text[BYTES_EOS] = eos;
     t->text_size[BYTES_EOS] = sizeof eos - 1;
     t->special[BYTES_EOS] = true;
-    struct zf_added_token a = {.text = eos, .size = sizeof eos - 1, .content = eos, .content_size = sizeof eos - 1, .id = BYTES_EOS, .special = true};
+    struct zf_added_token a = {
+        .text = eos, .size = sizeof eos - 1, .content = eos, .content_size = sizeof eos - 1, .id = BYTES_EOS, .special = true};
     ZF_TRY(zf_added_add(&t->raw, &a, e));
     return zf_added_sort(&t->raw, e);
 }
 
-/* The end token that one of the folder's files names: as text or {"content": text} under eos_token, as a number or a list under eos_token_id. */
+/* The end token that one of the folder's files names: as text or {"content": text} under eos_token, as a number or a list under
+ * eos_token_id. */
 static enum zf_status find_eos(struct zf_tokenizer *t, const char *folder, struct zf_err *e)
 {
     static const struct {
@@ -123,9 +125,10 @@ static enum zf_status open_folder(struct zf_tokenizer **out, const char *folder,
     if (!path) return zf_fail_memory(e, "a path");
     enum zf_status s;
     if (!zf_file_exists(path)) {
-        s = zf_fail(e, ZF_FORMAT, folder,
-                    "it has no tokenizer.json (vocab.json with merges.txt, and tokenizer.model, are not read by this version); make one with "
-                    "transformers: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
+        s = zf_fail(
+            e, ZF_FORMAT, folder,
+            "it has no tokenizer.json (vocab.json with merges.txt, and tokenizer.model, are not read by this version); make one with "
+            "transformers: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
     } else if ((s = zf_file_read(&json, &size, path, json_limit, e)) == ZF_OK) {
         s = zf_tokenizer_parse(out, json, size, path, e);
     }
@@ -151,7 +154,7 @@ enum zf_status zf_tokenizer_open(struct zf_tokenizer **out, const char *name, st
     return s;
 }
 
-enum zf_status zf_replace(struct zf_text *out, const char *text, size_t size, const struct zf_step *step, struct zf_err *e)
+enum zf_status zf_replace(struct zf_text *out, const char *text, size_t size, const struct zf_step *step, size_t limit, struct zf_err *e)
 {
     for (size_t at = 0; at < size;) {
         const char *hit = memmem(text + at, size - at, step->pattern.text, step->pattern.size);
@@ -161,8 +164,15 @@ enum zf_status zf_replace(struct zf_text *out, const char *text, size_t size, co
         if (!hit) break;
         ZF_TRY(zf_text_add(out, step->content.text, step->content.size, e));
         at += step->pattern.size;
+        if (out->size > limit)
+            return zf_fail(e, ZF_FORMAT, "tokenizer.json", "its Replace steps make a text over %zu bytes of a short one", limit);
     }
     return ZF_OK;
+}
+
+size_t zf_replace_limit(size_t size)
+{
+    return size > SIZE_MAX / 128 ? SIZE_MAX : 64 * size + 65536;
 }
 
 struct encoder {
@@ -208,7 +218,8 @@ static enum zf_status encode_words(struct encoder *c, const char *text, size_t s
 typedef enum zf_status text_action(struct encoder *c, const char *text, size_t size, struct zf_err *e);
 
 /* Cuts text at the added tokens of a list: their ids, and `between` on what lies between them. */
-static enum zf_status around_added(struct encoder *c, const struct zf_added *list, const char *text, size_t size, text_action *between, struct zf_err *e)
+static enum zf_status around_added(struct encoder *c, const struct zf_added *list, const char *text, size_t size, text_action *between,
+                                   struct zf_err *e)
 {
     size_t done = 0, from = 0, begin, end;
     const struct zf_added_token *a;
@@ -225,6 +236,7 @@ static enum zf_status around_added(struct encoder *c, const struct zf_added *lis
 static enum zf_status encode_piece(struct encoder *c, const char *text, size_t size, struct zf_err *e)
 {
     const struct zf_steps *steps = &c->t->normalizer;
+    size_t limit = zf_replace_limit(size);
     for (size_t i = 0; i < steps->count && size; i++) {
         struct zf_text *to = &c->normal[i % 2];
         to->size = 0;
@@ -232,7 +244,7 @@ static enum zf_status encode_piece(struct encoder *c, const char *text, size_t s
             ZF_TRY(zf_text_add(to, steps->list[i].content.text, steps->list[i].content.size, e));
             ZF_TRY(zf_text_add(to, text, size, e));
         } else {
-            ZF_TRY(zf_replace(to, text, size, &steps->list[i], e));
+            ZF_TRY(zf_replace(to, text, size, &steps->list[i], limit, e));
         }
         text = to->data;
         size = to->size;
@@ -246,7 +258,8 @@ static enum zf_status encode(struct encoder *c, const char *text, size_t size, s
     if (!t->bytes && !c->o->checked) {
         size_t good = zf_utf8_check(text, size);
         if (good < size) {
-            return zf_fail(e, ZF_FORMAT, NULL, "byte 0x%02X at offset %zu is no UTF-8; the tokenizer needs UTF-8 text: convert it (iconv -t UTF-8)",
+            return zf_fail(e, ZF_FORMAT, NULL,
+                           "byte 0x%02X at offset %zu is no UTF-8; the tokenizer needs UTF-8 text: convert it (iconv -t UTF-8)",
                            (unsigned)(unsigned char)text[good], good);
         }
     }

@@ -29,8 +29,8 @@ struct zf_steps {
 
 struct zf_tokenizer {
     struct zf_arena arena;
-    bool bytes;          /* an id is a byte */
-    const char **text;   /* [size] by id; NULL: no token has this id */
+    bool bytes;        /* an id is a byte */
+    const char **text; /* [size] by id; NULL: no token has this id */
     size_t *text_size;
     bool *special;
     size_t size;
@@ -50,13 +50,15 @@ int32_t zf_tokenizer_find(const struct zf_tokenizer *t, const char *text, size_t
 
 struct zf_encode_options {
     bool specials_in_text, with_template;
-    bool checked;              /* the caller knows that the text is UTF-8 */
-    const volatile int *stop;  /* polled about once a MB; may be NULL */
-    size_t *recognised;        /* counts added tokens found in the text; may be NULL */
+    bool checked;             /* the caller knows that the text is UTF-8 */
+    const volatile int *stop; /* polled about once a MB; may be NULL */
+    size_t *recognised;       /* counts added tokens found in the text; may be NULL */
 };
 enum zf_status zf_tokenizer_encode_as(const struct zf_tokenizer *t, const char *text, size_t size, const struct zf_encode_options *o,
                                       struct zf_ids *out, struct zf_err *e);
-/* text = pattern replaced by content. */
-enum zf_status zf_replace(struct zf_text *out, const char *text, size_t size, const struct zf_step *step, struct zf_err *e);
+/* Appends text with the step's pattern replaced by its content. ZF_FORMAT once *out is longer than limit: a file's replacements must not
+ * fill the memory. */
+enum zf_status zf_replace(struct zf_text *out, const char *text, size_t size, const struct zf_step *step, size_t limit, struct zf_err *e);
+size_t zf_replace_limit(size_t size); /* for a text of this size: far more than any real tokenizer makes of it */
 
 #endif

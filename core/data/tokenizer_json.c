@@ -1,4 +1,5 @@
-/* tokenizer.json -> struct zf_tokenizer. Each part of the file has a table of the components we have; anything else is refused by its name. */
+/* tokenizer.json -> struct zf_tokenizer. Each part of the file has a table of the components we have; anything else is refused by its name.
+ */
 #include "core/data/tokenizer_impl.h"
 
 #include "core/base/json.h"
@@ -74,7 +75,8 @@ static enum zf_status load_replace(struct loader *l, const json_t *j, struct zf_
 {
     struct zf_step step = {.kind = ZF_STEP_REPLACE};
     const json_t *pattern = json_object_get(j, "pattern");
-    if (json_object_get(pattern, "Regex")) return fail(l, "Replace with a Regex is not supported by this version; it has Replace with a String");
+    if (json_object_get(pattern, "Regex"))
+        return fail(l, "Replace with a Regex is not supported by this version; it has Replace with a String");
     ZF_TRY(get_piece(l, pattern, "String", false, &step.pattern));
     ZF_TRY(get_piece(l, j, "content", true, &step.content));
     return add_step(l, to, &step);
@@ -114,11 +116,13 @@ static enum zf_status load_template(struct loader *l, const json_t *j)
     if (l->has_template) return fail(l, "post_processor has TemplateProcessing twice; expected once");
     l->has_template = true;
     if (!json_is_array(single)) return fail(l, "TemplateProcessing has no list 'single'");
-    json_array_foreach(single, i, item) {
+    json_array_foreach(single, i, item)
+    {
         const char *sequence = json_string_value(json_object_get(json_object_get(item, "Sequence"), "id"));
         const char *name = json_string_value(json_object_get(json_object_get(item, "SpecialToken"), "id"));
         if (sequence) {
-            if (strcmp(sequence, "A") || seen) return fail(l, "the template 'single' has sequence %.16s at place %zu; expected A, once", sequence, i);
+            if (strcmp(sequence, "A") || seen)
+                return fail(l, "the template 'single' has sequence %.16s at place %zu; expected A, once", sequence, i);
             seen = true;
             continue;
         }
@@ -126,7 +130,8 @@ static enum zf_status load_template(struct loader *l, const json_t *j)
         const json_t *ids = json_object_get(json_object_get(specials, name), "ids"), *id;
         size_t k;
         if (!json_is_array(ids)) return fail(l, "the template names '%.64s', which special_tokens does not list", name);
-        json_array_foreach(ids, k, id) {
+        json_array_foreach(ids, k, id)
+        {
             json_int_t v = json_is_integer(id) ? json_integer_value(id) : -1;
             if (v < 0 || v > INT32_MAX) return fail(l, "special_tokens: '%.64s' has an id that is none", name);
             ZF_TRY(zf_ids_push(seen ? &l->t->after : &l->t->before, (int32_t)v, l->e));
@@ -184,8 +189,13 @@ static const struct section sections[] = {
     {"normalizer", "normalizers", {{"Prepend", load_prepend}, {"Replace", load_normalizer_replace}}},
     {"pre_tokenizer", "pretokenizers", {{"ByteLevel", load_byte_level}}},
     {"post_processor", "processors", {{"ByteLevel", load_nothing}, {"TemplateProcessing", load_template}}},
-    {"decoder", "decoders",
-     {{"ByteLevel", load_decoder_byte_level}, {"Replace", load_decoder_replace}, {"ByteFallback", load_byte_fallback}, {"Fuse", load_fuse}, {"Strip", load_strip}}},
+    {"decoder",
+     "decoders",
+     {{"ByteLevel", load_decoder_byte_level},
+      {"Replace", load_decoder_replace},
+      {"ByteFallback", load_byte_fallback},
+      {"Fuse", load_fuse},
+      {"Strip", load_strip}}},
 };
 
 static enum zf_status refuse_type(struct loader *l, const struct section *s, const char *type)
@@ -193,7 +203,9 @@ static enum zf_status refuse_type(struct loader *l, const struct section *s, con
     char have[256] = "";
     size_t n = 0;
     for (size_t i = 0; i < 6 && s->components[i].type; i++) n += (size_t)snprintf(have + n, sizeof have - n, "%s, ", s->components[i].type);
-    return fail(l, "%s '%.64s' is not supported by this version, which has: %sand Sequence of these; use a tokenizer of the GPT-2 or Llama-2 kind, or `bytes`",
+    return fail(l,
+                "%s '%.64s' is not supported by this version, which has: %sand Sequence of these; use a tokenizer of the GPT-2 or Llama-2 "
+                "kind, or `bytes`",
                 s->name, type, have);
 }
 
@@ -228,15 +240,18 @@ static enum zf_status check_model(struct loader *l, const json_t *root)
 {
     const json_t *model = json_object_get(root, "model");
     if (!json_is_object(model)) return fail(l, "it has no object 'model'; a tokenizer.json of Hugging Face tokenizers has one");
-    const json_t *type = json_object_get(model, "type"), *dropout = json_object_get(model, "dropout"), *unk = json_object_get(model, "unk_token");
+    const json_t *type = json_object_get(model, "type"), *dropout = json_object_get(model, "dropout"),
+                 *unk = json_object_get(model, "unk_token");
     l->vocab = json_object_get(model, "vocab");
     l->merges = json_object_get(model, "merges");
     if (type && (!json_is_string(type) || strcmp(json_string_value(type), "BPE"))) {
-        return fail(l, "model '%.64s' is not supported by this version, which has BPE; use a tokenizer of the GPT-2 or Llama-2 kind, or `bytes`",
-                    json_is_string(type) ? json_string_value(type) : "?");
+        return fail(
+            l, "model '%.64s' is not supported by this version, which has BPE; use a tokenizer of the GPT-2 or Llama-2 kind, or `bytes`",
+            json_is_string(type) ? json_string_value(type) : "?");
     }
     if (!json_is_object(l->vocab) || !json_is_array(l->merges)) {
-        return fail(l, "the model is no BPE: it needs an object 'vocab' and a list 'merges'; other kinds are not supported by this version");
+        return fail(l,
+                    "the model is no BPE: it needs an object 'vocab' and a list 'merges'; other kinds are not supported by this version");
     }
     if (dropout && !json_is_null(dropout) && (!json_is_number(dropout) || json_number_value(dropout) != 0)) {
         return fail(l, "model.dropout is not supported by this version; expected null");
@@ -270,7 +285,8 @@ static enum zf_status size_tables(struct loader *l)
     json_t *id;
     const json_t *item;
     json_object_foreach((json_t *)(size_t)l->vocab, text, id) ZF_TRY(check_id(l, id, text, limit));
-    json_array_foreach(l->added, i, item) {
+    json_array_foreach(l->added, i, item)
+    {
         const json_t *content = json_object_get(item, "content");
         if (!json_is_string(content) || !json_string_length(content)) return fail(l, "added_tokens[%zu] has no content", i);
         ZF_TRY(check_id(l, json_object_get(item, "id"), json_string_value(content), limit));
@@ -296,7 +312,8 @@ static enum zf_status load_vocab(struct loader *l)
     json_t *id;
     l->bpe.byte_level = l->t->byte_level;
     ZF_TRY(zf_bpe_new(&l->t->bpe, &l->bpe, json_object_size(l->vocab), json_array_size(l->merges), l->e));
-    json_object_foreach((json_t *)(size_t)l->vocab, text, id) {
+    json_object_foreach((json_t *)(size_t)l->vocab, text, id)
+    {
         size_t size = strlen(text), n = (size_t)json_integer_value(id);
         ZF_TRY(put_token(l, text, size, n));
         zf_bpe_add(l->t->bpe, l->t->text[n], size, (int32_t)n);
@@ -331,7 +348,8 @@ static enum zf_status load_merges(struct loader *l, struct zf_text *joined)
     size_t i;
     uint32_t rank = 0;
     if (json_array_size(l->merges) >= UINT32_MAX) return fail(l, "model.merges has more than 2^32 rules");
-    json_array_foreach(l->merges, i, j) {
+    json_array_foreach(l->merges, i, j)
+    {
         const char *part[2];
         size_t size[2];
         if (json_is_string(j) && !strncmp(json_string_value(j), "#version", 8)) continue;
@@ -342,8 +360,11 @@ static enum zf_status load_merges(struct loader *l, struct zf_text *joined)
         int32_t left = zf_bpe_find(l->t->bpe, part[0], size[0]), right = zf_bpe_find(l->t->bpe, part[1], size[1]);
         int32_t both = zf_bpe_find(l->t->bpe, joined->data, joined->size);
         if (left < 0 || right < 0 || both < 0) {
-            return fail(l, "model.merges[%zu] uses '%.*s', which model.vocab does not have", i, (int)(joined->size < 64 ? joined->size : 64),
-                        left < 0 ? part[0] : right < 0 ? part[1] : joined->data);
+            return fail(l, "model.merges[%zu] uses '%.*s', which model.vocab does not have", i,
+                        (int)(joined->size < 64 ? joined->size : 64),
+                        left < 0    ? part[0]
+                        : right < 0 ? part[1]
+                                    : joined->data);
         }
         zf_bpe_merge(l->t->bpe, left, right, both, rank++);
     }
@@ -359,7 +380,7 @@ static enum zf_status searched_text(struct loader *l, struct zf_added_token *a)
         const struct zf_step *step = &l->t->normalizer.list[i];
         next.size = 0;
         if (step->kind == ZF_STEP_REPLACE) {
-            s = zf_replace(&next, now.data, now.size, step, l->e);
+            s = zf_replace(&next, now.data, now.size, step, zf_replace_limit(a->size), l->e);
         } else if (now.size) {
             s = zf_text_add(&next, step->content.text, step->content.size, l->e);
             if (s == ZF_OK) s = zf_text_add(&next, now.data, now.size, l->e);
@@ -409,7 +430,8 @@ static enum zf_status load_added(struct loader *l)
     for (int special = 1; special >= 0; special--) {
         const json_t *j;
         size_t i;
-        json_array_foreach(l->added, i, j) {
+        json_array_foreach(l->added, i, j)
+        {
             if (json_is_true(json_object_get(j, "special")) == special) ZF_TRY(load_added_token(l, j, i));
         }
     }
@@ -437,8 +459,8 @@ static void write_note(struct zf_tokenizer *t, const json_t *root)
     char at[48] = "";
     if (json_is_integer(length)) snprintf(at, sizeof at, " at %" JSON_INTEGER_FORMAT " tokens", json_integer_value(length));
     if (cuts || pads) {
-        snprintf(t->note, sizeof t->note, "tokenizer.json asks for %s%s%s%s; ignored: nothing is cut or padded", cuts ? "truncation" : "", at,
-                 cuts && pads ? " and " : "", pads ? "padding" : "");
+        snprintf(t->note, sizeof t->note, "tokenizer.json asks for %s%s%s%s; ignored: nothing is cut or padded", cuts ? "truncation" : "",
+                 at, cuts && pads ? " and " : "", pads ? "padding" : "");
     }
 }
 
@@ -448,7 +470,8 @@ static enum zf_status load_root(struct loader *l, const json_t *root)
     l->added = json_object_get(root, "added_tokens");
     if (l->added && !json_is_null(l->added) && !json_is_array(l->added)) return fail(l, "added_tokens is no list");
     ZF_TRY(check_model(l, root));
-    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++) ZF_TRY(load_section(l, &sections[i], json_object_get(root, sections[i].name)));
+    for (size_t i = 0; i < sizeof sections / sizeof *sections; i++)
+        ZF_TRY(load_section(l, &sections[i], json_object_get(root, sections[i].name)));
     ZF_TRY(size_tables(l));
     ZF_TRY(load_vocab(l));
     struct zf_text joined = {0};
@@ -480,7 +503,9 @@ enum zf_status zf_tokenizer_parse(struct zf_tokenizer **out, const char *text, s
         s = load_root(&l, root);
     }
     json_decref(root);
-    if (s == ZF_OK) *out = l.t;
-    else zf_tokenizer_close(l.t);
+    if (s == ZF_OK)
+        *out = l.t;
+    else
+        zf_tokenizer_close(l.t);
     return s;
 }

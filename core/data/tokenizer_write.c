@@ -31,19 +31,20 @@ failed:
 
 static json_t *tokenizer(bool with_eos)
 {
-    json_t *added = with_eos ? json_pack("[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}]", "id", 256, "content", eos_text, "single_word", 0, "lstrip", 0,
-                                         "rstrip", 0, "normalized", 0, "special", 1)
+    json_t *added = with_eos ? json_pack("[{s:i, s:s, s:b, s:b, s:b, s:b, s:b}]", "id", 256, "content", eos_text, "single_word", 0,
+                                         "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1)
                              : json_array();
-    json_t *model = json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:[]}", "type", "BPE", "dropout", "unk_token",
-                              "continuing_subword_prefix", "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0, "ignore_merges", 0, "vocab",
-                              vocabulary(with_eos), "merges");
-    return json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation", "padding", "added_tokens", added, "normalizer",
-                     "pre_tokenizer", byte_level(), "post_processor", "decoder", byte_level(), "model", model);
+    json_t *model =
+        json_pack("{s:s, s:n, s:n, s:n, s:n, s:b, s:b, s:b, s:o, s:[]}", "type", "BPE", "dropout", "unk_token", "continuing_subword_prefix",
+                  "end_of_word_suffix", "fuse_unk", 0, "byte_fallback", 0, "ignore_merges", 0, "vocab", vocabulary(with_eos), "merges");
+    return json_pack("{s:s, s:n, s:n, s:o, s:n, s:o, s:n, s:o, s:o}", "version", "1.0", "truncation", "padding", "added_tokens", added,
+                     "normalizer", "pre_tokenizer", byte_level(), "post_processor", "decoder", byte_level(), "model", model);
 }
 
 static json_t *settings(bool with_eos)
 {
-    json_t *j = json_pack("{s:s, s:b, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0, "add_prefix_space", 0);
+    json_t *j = json_pack("{s:s, s:b, s:b}", "tokenizer_class", "PreTrainedTokenizerFast", "clean_up_tokenization_spaces", 0,
+                          "add_prefix_space", 0);
     if (j && with_eos && json_object_set_new(j, "eos_token", json_string(eos_text))) {
         json_decref(j);
         return NULL;

@@ -44,8 +44,10 @@ static void expect_row(const struct zf_dataset *d, size_t row, const char *ids, 
     struct zf_row r = zf_dataset_row(d, row);
     assert_numbers(r.ids, r.length, ids);
     assert_numbers(r.target, r.length, targets);
-    if (documents) assert_numbers(r.document, r.length, documents);
-    else assert_null(r.document);
+    if (documents)
+        assert_numbers(r.document, r.length, documents);
+    else
+        assert_null(r.document);
     size_t labels = 0;
     for (size_t i = 0; i < r.length; i++) labels += r.target[i] >= 0;
     assert_int_equal(labels, r.label_tokens);
@@ -95,8 +97,11 @@ static void test_documents(void **state)
     (void)state;
     struct zf_dataset d;
     struct zf_err e;
-    const char *files[] = {save_text("1.txt", "\xEF\xBB\xBF" "ab\r\n"), save_text("2.txt", ""), save_text("3.txt", "c")};
-    assert_int_equal(open_files(&d, (struct zf_dataset_options){.files = files, .file_count = 3, .sequence_length = 9, .add_eos = true}, &e), ZF_OK);
+    const char *files[] = {save_text("1.txt", "\xEF\xBB\xBF"
+                                              "ab\r\n"),
+                           save_text("2.txt", ""), save_text("3.txt", "c")};
+    assert_int_equal(
+        open_files(&d, (struct zf_dataset_options){.files = files, .file_count = 3, .sequence_length = 9, .add_eos = true}, &e), ZF_OK);
     assert_int_equal(d.rows, 2);
     assert_int_equal(d.documents, 2);
     expect_row(&d, 0, "97 98 13 10 256", "98 13 10 256 -1", NULL); /* no BOM; CRLF as it is */
@@ -104,13 +109,15 @@ static void test_documents(void **state)
     assert_non_null(strstr(d.note, "1 empty files"));
     zf_dataset_close(&d);
 
-    open_one(&d, save_text("b.txt", "\n\nab\ncd\n \t\r\n\r\nef\r\n\n"), (struct zf_dataset_options){.sequence_length = 9, .documents = "blank"});
+    open_one(&d, save_text("b.txt", "\n\nab\ncd\n \t\r\n\r\nef\r\n\n"),
+             (struct zf_dataset_options){.sequence_length = 9, .documents = "blank"});
     assert_int_equal(d.rows, 2);
     expect_row(&d, 0, "97 98 10 99 100", "98 10 99 100 -1", NULL);
     expect_row(&d, 1, "101 102", "102 -1", NULL);
     zf_dataset_close(&d);
 
-    open_one(&d, save_text("s.txt", "ab--cd\n----ef--\n"), (struct zf_dataset_options){.sequence_length = 2, .documents = "--", .add_eos = true});
+    open_one(&d, save_text("s.txt", "ab--cd\n----ef--\n"),
+             (struct zf_dataset_options){.sequence_length = 2, .documents = "--", .add_eos = true});
     assert_int_equal(d.documents, 3);
     assert_int_equal(d.rows, 6);
     expect_row(&d, 0, "97 98", "98 -1", NULL);
@@ -131,7 +138,11 @@ static void test_text_refused(void **state)
     assert_int_equal(zf_tokenizer_open(&t, folder, &e), ZF_OK);
     struct zf_dataset_options o = {.sequence_length = 4, .tokenizer = t};
     refuse_one(save("u.txt", "ok\nok\nab\xe9z", 10), o, ZF_FORMAT, "u.txt:3", "byte 0xE9 at offset 8");
-    refuse_one(save("w.txt", "\xff\xfe" "a\0b\0", 6), o, ZF_FORMAT, "w.txt:1", "UTF-16");
+    refuse_one(save("w.txt",
+                    "\xff\xfe"
+                    "a\0b\0",
+                    6),
+               o, ZF_FORMAT, "w.txt:1", "UTF-16");
     struct zf_dataset d;
     o.documents = "blank";
     o.skip_bad = true;
@@ -198,7 +209,8 @@ static enum zf_status put_values(void *ctx, size_t index, struct zf_st_sink *sin
     for (size_t i = 0; i < n; i++) {
         int64_t wide = v[i];
         float f = (float)v[i];
-        ZF_TRY(w->type == ZF_ST_F32 ? zf_st_put(sink, &f, 4, e) : zf_st_put(sink, &wide, zf_st_type_bits(w->type) / 8, e)); /* little-endian */
+        ZF_TRY(w->type == ZF_ST_F32 ? zf_st_put(sink, &f, 4, e)
+                                    : zf_st_put(sink, &wide, zf_st_type_bits(w->type) / 8, e)); /* little-endian */
     }
     return ZF_OK;
 }
@@ -215,7 +227,8 @@ static const char *save_tokens(const char *name, struct written *w, size_t count
     return path;
 }
 
-#define TOKENS(name, ...) save_tokens(name, (struct written[]){__VA_ARGS__}, sizeof((struct written[]){__VA_ARGS__}) / sizeof(struct written))
+#define TOKENS(name, ...) \
+    save_tokens(name, (struct written[]){__VA_ARGS__}, sizeof((struct written[]){__VA_ARGS__}) / sizeof(struct written))
 
 static void test_tokens(void **state)
 {
@@ -231,15 +244,18 @@ static void test_tokens(void **state)
     expect_row(&d, 1, "4 5 6", "5 6 -1", NULL);
     zf_dataset_close(&d);
 
-    open_one(&d, TOKENS("labels.safetensors", {"input_ids", ZF_ST_I32, 2, 4, "1 2 3 4  5 6 7 8"}, {"labels", ZF_ST_I64, 2, 4, "1 -100 9 4  -100 6 -100 0"}),
+    open_one(&d,
+             TOKENS("labels.safetensors", {"input_ids", ZF_ST_I32, 2, 4, "1 2 3 4  5 6 7 8"},
+                    {"labels", ZF_ST_I64, 2, 4, "1 -100 9 4  -100 6 -100 0"}),
              (struct zf_dataset_options){0});
     expect_row(&d, 0, "1 2 3 4", "-1 9 4 -1", NULL);
     expect_row(&d, 1, "5 6 7 8", "6 -1 0 -1", NULL);
     assert_int_equal(d.label_tokens, 4);
     zf_dataset_close(&d);
 
-    const char *packed = TOKENS("packed.safetensors", {"input_ids", ZF_ST_U8, 2, 5, "1 2 3 4 5  6 7 8 9 10"}, {"labels", ZF_ST_I16, 2, 5, "1 2 3 4 5  6 7 8 9 10"},
-                                {"document", ZF_ST_I64, 2, 5, "0 0 1 1 1  3 3 3 7 7"});
+    const char *packed =
+        TOKENS("packed.safetensors", {"input_ids", ZF_ST_U8, 2, 5, "1 2 3 4 5  6 7 8 9 10"},
+               {"labels", ZF_ST_I16, 2, 5, "1 2 3 4 5  6 7 8 9 10"}, {"document", ZF_ST_I64, 2, 5, "0 0 1 1 1  3 3 3 7 7"});
     open_one(&d, packed, (struct zf_dataset_options){0});
     assert_int_equal(d.documents, 4);
     expect_row(&d, 0, "1 2 3 4 5", "2 -1 4 5 -1", "0 0 1 1 1");
@@ -279,13 +295,19 @@ static void test_tokens_refused(void **state)
     refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 0, 3, ""}), o, ZF_FORMAT, "t.safetensors", "neither 0");
     refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 1, 5, "1 2 3 4 5"}), o, ZF_FORMAT, "t.safetensors", "context is 4");
     refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_F32, 1, 2, "1 2"}), o, ZF_FORMAT, "", "");
-    refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 2, 2, "1 2  3 10"}), o, ZF_FORMAT, "t.safetensors", "input_ids[1][1] is 10");
+    refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 2, 2, "1 2  3 10"}), o, ZF_FORMAT, "t.safetensors",
+               "input_ids[1][1] is 10");
     refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 1, 2, "1 -1"}), o, ZF_FORMAT, "t.safetensors", "input_ids[0][1] is -1");
-    refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 1, 2, "1 2"}, {"labels", ZF_ST_I64, 2, 1, "1 2"}), o, ZF_FORMAT, "t.safetensors", "labels has another shape");
-    refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 1, 2, "1 2"}, {"labels", ZF_ST_I64, 1, 2, "1 -1"}), o, ZF_FORMAT, "t.safetensors", "labels[0][1] is -1");
-    refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 1, 2, "1 2"}, {"document", ZF_ST_I64, 1, 2, "1 0"}), o, ZF_FORMAT, "t.safetensors", "document[0][1] is 0 after 1");
-    refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 1, 2, "1 2"}, {"labels", ZF_ST_I64, 1, 2, "1 -100"}), o, ZF_FORMAT, "t.safetensors", "none of its 1 rows");
-    const char *half = TOKENS("half.safetensors", {"input_ids", ZF_ST_I64, 3, 2, "1 2 3 4 5 6"}, {"labels", ZF_ST_I64, 3, 2, "1 2  3 -100  5 -100"});
+    refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 1, 2, "1 2"}, {"labels", ZF_ST_I64, 2, 1, "1 2"}), o, ZF_FORMAT,
+               "t.safetensors", "labels has another shape");
+    refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 1, 2, "1 2"}, {"labels", ZF_ST_I64, 1, 2, "1 -1"}), o, ZF_FORMAT,
+               "t.safetensors", "labels[0][1] is -1");
+    refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 1, 2, "1 2"}, {"document", ZF_ST_I64, 1, 2, "1 0"}), o, ZF_FORMAT,
+               "t.safetensors", "document[0][1] is 0 after 1");
+    refuse_one(TOKENS("t.safetensors", {"input_ids", ZF_ST_I64, 1, 2, "1 2"}, {"labels", ZF_ST_I64, 1, 2, "1 -100"}), o, ZF_FORMAT,
+               "t.safetensors", "none of its 1 rows");
+    const char *half =
+        TOKENS("half.safetensors", {"input_ids", ZF_ST_I64, 3, 2, "1 2 3 4 5 6"}, {"labels", ZF_ST_I64, 3, 2, "1 2  3 -100  5 -100"});
     refuse_one(half, o, ZF_FORMAT, "half.safetensors", "2 of 3 rows have no label token (rows 1, 2, from 0)");
     o.skip_bad = true;
     struct zf_dataset d;
@@ -302,7 +324,8 @@ static void test_order(void **state)
     (void)state;
     bool seen[101];
     size_t moved = 0, differ = 0;
-    const struct zf_order o = {.seed = 7, .rows = 101, .shuffle = true}, other = {.seed = 8, .rows = 101, .shuffle = true}, file = {.seed = 7, .rows = 101};
+    const struct zf_order o = {.seed = 7, .rows = 101, .shuffle = true}, other = {.seed = 8, .rows = 101, .shuffle = true},
+                          file = {.seed = 7, .rows = 101};
     for (uint64_t epoch = 0; epoch < 3; epoch++) {
         memset(seen, 0, sizeof seen);
         for (uint64_t i = 0; i < 101; i++) {
@@ -328,7 +351,10 @@ static void test_batch(void **state)
     struct zf_err e = {0};
     struct zf_batch b;
     const struct zf_row plain = {.ids = (int32_t[]){7, 8}, .target = (int32_t[]){8, -1}, .length = 2, .label_tokens = 1};
-    const struct zf_row packed = {.ids = (int32_t[]){1, 2, 3, 4, 5, 6}, .target = (int32_t[]){2, 3, -1, 5, -1, -1}, .document = (int32_t[]){0, 0, 0, 1, 1, 2}, .length = 6,
+    const struct zf_row packed = {.ids = (int32_t[]){1, 2, 3, 4, 5, 6},
+                                  .target = (int32_t[]){2, 3, -1, 5, -1, -1},
+                                  .document = (int32_t[]){0, 0, 0, 1, 1, 2},
+                                  .length = 6,
                                   .label_tokens = 3};
     assert_int_equal(zf_batch_init(&b, 8, &e), ZF_OK);
     assert_int_equal(b.room_segments, 8);
@@ -368,8 +394,9 @@ static int close_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_text_rows), cmocka_unit_test(test_documents), cmocka_unit_test(test_text_refused),   cmocka_unit_test(test_stop),
-        cmocka_unit_test(test_tokens),    cmocka_unit_test(test_tokens_refused), cmocka_unit_test(test_order),     cmocka_unit_test(test_batch),
+        cmocka_unit_test(test_text_rows), cmocka_unit_test(test_documents), cmocka_unit_test(test_text_refused),
+        cmocka_unit_test(test_stop),      cmocka_unit_test(test_tokens),    cmocka_unit_test(test_tokens_refused),
+        cmocka_unit_test(test_order),     cmocka_unit_test(test_batch),
     };
     return cmocka_run_group_tests(tests, open_bytes, close_bytes);
 }

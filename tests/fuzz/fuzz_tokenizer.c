@@ -1,5 +1,5 @@
-/* Any bytes as tokenizer.json and as text: the input up to the first 0xFF byte is the file, the rest the text. If the file is refused, the text goes
- * through a small tokenizer that has everything. Ids must decode. */
+/* Any bytes as tokenizer.json and as text: the input up to the first 0xFF byte is the file, the rest the text. If the file is refused, the
+ * text goes through a small tokenizer that has everything. Ids must decode. */
 #include "core/data/tokenizer_impl.h"
 
 #include <stdlib.h>
@@ -10,8 +10,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const char small[] =
     "{\"added_tokens\":[{\"id\":6,\"content\":\"<s>\",\"special\":true,\"lstrip\":true,\"rstrip\":true,\"normalized\":false},"
     "{\"id\":7,\"content\":\"b a\",\"single_word\":true,\"normalized\":true}],"
-    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\" \"},{\"type\":\"Replace\",\"pattern\":{\"String\":\"c\"},\"content\":\"ab\"}]},"
-    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":\"ByteLevel\"},"
+    "\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Prepend\",\"prepend\":\" "
+    "\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\"c\"},\"content\":\"ab\"}]},"
+    "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":true},\"decoder\":{\"type\":\"Sequence\",\"decoders\":[{\"type\":"
+    "\"ByteLevel\"},"
     "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"<0x41>\"},{\"type\":\"ByteFallback\"},{\"type\":\"Fuse\"},"
     "{\"type\":\"Strip\",\"content\":\" \",\"start\":1,\"stop\":1}]},"
     "\"model\":{\"unk_token\":\"u\",\"fuse_unk\":true,\"ignore_merges\":true,\"vocab\":{\"a\":0,\"b\":1,\"\xC4\xA0\":2,\"ab\":3,\"\xC4\xA0"
