@@ -9,7 +9,10 @@
 enum zf_status zf_json_parse(json_t **out, const char *text, size_t size, const char *path, struct zf_err *e)
 {
     json_error_t at;
-    *out = json_loadb(text, size, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &at);
+    const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
+    *out = json_loadb(text, size, flags, &at);
+    /* Integers beyond 64 bits are valid JSON, and common (model_max_length = 1e30 written out): then all numbers are read as reals. */
+    if (!*out && json_error_code(&at) == json_error_numeric_overflow) *out = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &at);
     if (*out) return ZF_OK;
     char where[512];
     snprintf(where, sizeof where, "%s:%d:%d", path, at.line, at.column);

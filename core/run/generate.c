@@ -83,7 +83,8 @@ static enum zf_status open_tokenizer(struct job *j, struct zf_err *e)
     char *path = zf_path_join(j->g->model, "tokenizer.json");
     bool there = path && zf_file_exists(path);
     free(path);
-    return there ? zf_tokenizer_open(&j->tokenizer, j->g->model, e) : ZF_OK;
+    enum zf_status s = there ? zf_tokenizer_open(&j->tokenizer, j->g->model, e) : ZF_OK;
+    return s && j->g->ids ? ZF_OK : s; /* ids need none: without it ids are printed */
 }
 
 static enum zf_status read_prompt(struct job *j, struct zf_err *e)

@@ -96,7 +96,8 @@ static enum zf_status from_folder(struct zf_setup *s, struct zf_err *e)
     if (!status) {
         s->config_json = json_incref(s->hf.config);
         s->tokenizer_folder = path;
-        if (zf_file_exists(tokenizer)) status = zf_tokenizer_open(&s->tokenizer, path, e);
+        if (!zf_file_exists(tokenizer)) zf_fail(&s->tokenizer_error, ZF_FORMAT, path, "it has no tokenizer.json; text needs one, files of format tokens do not");
+        else if (zf_tokenizer_open(&s->tokenizer, path, &s->tokenizer_error)) zf_setup_note(s, s->tokenizer_error.where, "the tokenizer is not used: %s", s->tokenizer_error.message);
     }
     free(place);
     free(tokenizer);
@@ -134,16 +135,21 @@ static struct zf_dataset_options data_options(const struct zf_setup *s, const st
                                        .documents = o->documents, .add_eos = o->add_eos, .skip_bad = o->skip_bad};
 }
 
+static bool is_tokens(const struct zf_setup *s, const char *file)
+{
+    const char *dot = strrchr(file, '.');
+    return s->o->format == ZF_FORMAT_TOKENS || (s->o->format == ZF_FORMAT_AUTO && dot && !strcmp(dot, ".safetensors"));
+}
+
 /* Bytes that reading these files will take at most, and the longest row of `tokens` files: from sizes and headers alone, for the early refusal. */
 static void estimate(const struct zf_setup *s, const struct zf_strings *files, size_t *bytes, size_t *longest)
 {
     for (size_t i = 0; i < files->count; i++) {
         struct stat st;
         if (stat(files->list[i], &st) || !S_ISREG(st.st_mode)) continue;
-        const char *dot = strrchr(files->list[i], '.');
         struct zf_safetensors t;
         struct zf_err ignored;
-        if ((s->o->format == ZF_FORMAT_TOKENS || (dot && !strcmp(dot, ".safetensors"))) && !zf_st_open(&t, files->list[i], &ignored)) {
+        if (is_tokens(s, files->list[i]) && !zf_st_open(&t, files->list[i], &ignored)) {
             const struct zf_st_tensor *ids = zf_st_find(&t, "input_ids");
             if (ids && ids->rank == 2) {
                 *bytes += 2 * ids->elements * sizeof(int32_t);
@@ -155,6 +161,17 @@ static void estimate(const struct zf_setup *s, const struct zf_strings *files, s
             if (s->sequence_length > *longest) *longest = s->sequence_length;
         }
     }
+}
+
+/* A tokenizer that this version cannot read matters only where there is text. */
+static enum zf_status need_tokenizer(const struct zf_setup *s, const struct zf_strings *files, struct zf_err *e)
+{
+    for (size_t i = 0; !s->tokenizer && i < files->count; i++)
+        if (!is_tokens(s, files->list[i])) {
+            *e = s->tokenizer_error;
+            return e->code;
+        }
+    return ZF_OK;
 }
 
 static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes, struct zf_err *e)
@@ -202,6 +219,8 @@ enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struc
     estimate(s, &o->valid, &bytes, &longest);
     ZF_TRY(plan(s, longest ? longest : s->sequence_length, bytes, e));
 
+    ZF_TRY(need_tokenizer(s, &o->train, e));
+    ZF_TRY(need_tokenizer(s, &o->valid, e));
     struct zf_dataset_options d = data_options(s, &o->train);
     ZF_TRY(zf_dataset_open(&s->all, &d, stop, e));
     if (s->all.note[0]) zf_setup_note(s, "train", "%s", s->all.note);

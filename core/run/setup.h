@@ -18,7 +18,8 @@ struct zf_setup {
     struct zf_params params;         /* with `frozen` marked */
     struct zf_hf hf;                 /* config only until zf_setup_weights; zeroed from scratch */
     json_t *config_json;             /* what an export's config.json is made from */
-    struct zf_tokenizer *tokenizer;  /* NULL: a model folder without one, training on `tokens` */
+    struct zf_tokenizer *tokenizer;  /* NULL: the model folder has none that can be read; enough for `tokens` */
+    struct zf_err tokenizer_error;   /* why not; code ZF_OK: it was not looked for or is there */
     const char *tokenizer_folder;    /* NULL: `bytes` or none */
     size_t sequence_length;          /* the longest row that can occur */
     struct zf_dataset all, train, valid; /* train is all, or the part of it that valid_split leaves; rows == 0: there is none */

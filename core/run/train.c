@@ -92,8 +92,12 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
 {
     struct zf_run_facts facts;
     char note[512];
+    const struct zf_memory_limits *l = &t->setup->limits;
+    size_t limit = l->least > SIZE_MAX - l->resident ? 0 : l->least + l->resident;
     ZF_TRY(zf_rundir_claim(&facts, t->run, who, e));
-    ZF_TRY(zf_lock_acquire(&t->lock, t->run, &(struct zf_lock_options){.memory_limit = t->setup->limits.least == SIZE_MAX ? 0 : t->setup->limits.least}, note, sizeof note, e));
+    ZF_TRY(zf_lock_acquire(&t->lock, t->run, &(struct zf_lock_options){.memory_limit = limit}, note, sizeof note, e));
+    ZF_TRY(zf_journal_open(&t->journal, t->run, e));
+    ZF_TRY(zf_journal_append(t->journal, zf_run_start_entry(who, t->setup->steps), e)); /* first of all: it makes the directory ours */
     ZF_TRY(write_run_cfg(t->o, t->run, e));
     char *metrics = zf_path_join(t->run, "metrics.jsonl"), *log = zf_path_join(t->run, "trainer.log");
     enum zf_status s = metrics && log ? zf_metrics_open(&t->metrics, metrics, e) : zf_fail_memory(e, "a path");
@@ -105,8 +109,6 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     free(metrics);
     free(log);
     if (s) return s;
-    ZF_TRY(zf_journal_open(&t->journal, t->run, e));
-    ZF_TRY(zf_journal_append(t->journal, zf_run_start_entry(who, t->setup->steps), e));
     if (note[0]) zf_record_text(t, "note", "%s", note);
     return ZF_OK;
 }
@@ -154,6 +156,15 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     return ends[end].status == ZF_OK ? ZF_OK : zf_fail(e, ends[end].status, t->run, "%s", ends[end].text);
 }
 
+/* The device failed or memory did. What is in the weights is whole: a step is applied at once or not at all. */
+static void broken_run(struct zf_trainer *t, const struct zf_err *why)
+{
+    struct zf_err e;
+    zf_record_text(t, "error", "%s: %s", why->where, why->message);
+    if (zf_trainer_export(t, false, &e)) zf_print_error(NULL, &e);
+    zf_record_end(t, "error");
+}
+
 static void close_trainer(struct zf_trainer *t)
 {
     zf_optimizer_free(&t->optimizer);
@@ -169,7 +180,7 @@ static void close_trainer(struct zf_trainer *t)
 static enum zf_status train(struct zf_setup *setup, struct zf_options *o, char *run, const struct zf_run_identity *who, const volatile int *stop, struct zf_err *e)
 {
     struct zf_trainer t = {.setup = setup, .o = o, .stop = stop, .run = run, .started = zf_clock()};
-    enum zf_end end;
+    enum zf_end end = ZF_END_DONE;
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
     enum zf_status s = zf_device_open(&t.device, "host", &(struct zf_device_options){.threads = (int)o->threads}, e);
     if (!s) s = open_run(&t, who, e);
@@ -180,12 +191,9 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, char *
         if (t.model.note[0]) zf_record_text(&t, "note", "%s", t.model.note);
         s = zf_trainer_loop(&t, &end, e);
         if (!s) s = end_run(&t, end, e);
-        else if (s != ZF_BUSY) { /* what is in the weights is whole: steps are applied at once or not at all */
-            struct zf_err second;
-            zf_record_text(&t, "error", "%s: %s", e->where, e->message);
-            if (zf_trainer_export(&t, false, &second)) zf_print_error(NULL, &second);
-            zf_record_end(&t, "error");
-        }
+        else if (s != ZF_BUSY) broken_run(&t, e);
+    } else if (t.journal) {
+        zf_record_end(&t, "error");
     }
     close_trainer(&t);
     return s;
