@@ -20,7 +20,8 @@ def test_help_and_version(folder):
 
 def test_usage_errors(folder):
     expect("check" in h.run("chekc", "x.cfg", code=2).stderr, "the nearest command is not named")
-    expect("--plain" in h.run(h.cfg(folder), "--plian", code=2).stderr, "the nearest switch is not named")
+    h.text_file(folder)
+    expect("--plian" in h.run(h.cfg(folder), "--plian", code=2).stderr, "the wrong switch is not named")
     h.run("check", code=2)
     h.run("check", os.path.join(folder, "none.cfg"), code=(2, 7))
 
@@ -55,7 +56,7 @@ def test_all_errors_at_once(folder):
 
 def test_columns_point_at_the_value(folder):
     path = h.write(os.path.join(folder, "c.cfg"), "[train]\n   batch_size   =   many\n")
-    expect("c.cfg:2:20: " in h.run("check", path, code=2).stderr, "column of the value")
+    expect("c.cfg:2:21: " in h.run("check", path, code=2).stderr, "column of the value")
 
 
 def test_habits_are_told_the_right_name(folder):

@@ -8,11 +8,11 @@ from harness import expect
 def case(folder, name, **changes):
     place = os.path.join(folder, name)
     os.mkdir(place)
-    h.token_file(os.path.join(place, "rows.safetensors"), 64, 24, 200, lambda row, at, i: -100 if at < (row * 7) % 20 else i)
-    model = {"family": "qwen3", "layers": 2, "hidden": 48, "heads": 4, "kv_heads": 2, "head_dim": 12, "ffn": 80, "vocab": 200, "context": 24, "tokenizer": None}
+    h.token_file(os.path.join(place, "rows.safetensors"), 64, 24, 300, lambda row, at, i: -100 if at < (row * 7) % 20 else i)
+    model = {"family": "qwen3", "layers": 2, "hidden": 48, "heads": 4, "kv_heads": 2, "head_dim": 12, "ffn": 80, "vocab": 300, "context": 24, "tokenizer": None}
     train = {"steps": 12, "batch_size": 16, "learning_rate": "3e-3", "valid_every": 0}
     run = changes.pop("run", {})
-    path = h.cfg(place, model=model, data={"train": "rows.safetensors", "sequence_length": None}, train={**train, **changes}, run=run)
+    path = h.cfg(place, model=model, data={"train": "rows.safetensors", "sequence_length": None, "valid_split": None}, train={**train, **changes}, run=run)
     h.run(path, "--plain")
     return h.metrics(os.path.join(place, "out"), "step")
 
