@@ -52,27 +52,36 @@ static void rope_run(const void *args, size_t task)
 
 const struct zf_host_kernel ZF_PATH(zf_host_rope) = {rope_tasks, rope_run};
 
-/* 1 / (1 + e^-x); exactly 0 from -80 down; NaN stays NaN */
-static inline vf sigmoid(vf x)
+/* at = 1 / (1 + e^-x), exactly 0 from -80 down; rest = 1 - at, without cancellation; NaN stays NaN */
+struct sigmoid {
+    vf at, rest;
+};
+
+static inline struct sigmoid sigmoid(vf x)
 {
-    vf z = vsub(vzero(), x), s = vdiv(vset(1), vadd(vset(1), vexp(vmin(vset(87), z))));
-    return vselect_lt(vset(80), z, vzero(), s);
+    vf z = vsub(vzero(), x), e = vexp(vmin(vset(87), z)), s = vdiv(vset(1), vadd(vset(1), e));
+    return (struct sigmoid){vselect_lt(vset(80), z, vzero(), s), vmul(e, s)};
 }
 
 /* GELU by tanh is x (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), and (1 + tanh u) / 2 is sigmoid(2u): no cancellation anywhere. */
 static const float GELU_SCALE = 1.5957691216057308f, GELU_CUBE = 0.044715f; /* 2 sqrt(2/pi) */
 
-static inline vf gelu_gate(vf x)
+static inline struct sigmoid gelu_gate(vf x)
 {
-    vf x2 = vmul(x, x);
-    return sigmoid(vmul(vmul(vset(GELU_SCALE), x), vfma(vset(GELU_CUBE), x2, vset(1))));
+    return sigmoid(vmul(vmul(vset(GELU_SCALE), x), vfma(vset(GELU_CUBE), vmul(x, x), vset(1))));
 }
 
 static inline vf gelu_slope(vf x)
 {
-    vf s = gelu_gate(x), y = vmin(vset(20), vmax(vset(-20), x)); /* beyond, 1 - s or s is 0, and x^3 must not turn that to NaN */
+    struct sigmoid s = gelu_gate(x);
+    vf y = vmin(vset(20), vmax(vset(-20), x)); /* beyond, one of the two is 0, and x^3 must not turn that to NaN */
     vf du = vmul(vset(GELU_SCALE), vfma(vset(3 * GELU_CUBE), vmul(y, y), vset(1)));
-    return vfma(vmul(y, vmul(s, vsub(vset(1), s))), du, s);
+    return vfma(vmul(y, vmul(s.at, s.rest)), du, s.at);
+}
+
+static inline vf silu_slope(vf x, struct sigmoid s)
+{
+    return vmul(s.at, vfma(x, s.rest, vset(1)));
 }
 
 /* 1 where x > 0, 0 where not, NaN for NaN: times dy */
@@ -93,8 +102,8 @@ static void activate(enum zf_activation_kind kind, const float *x, float *y, siz
         size_t n = step_of(i, size);
         vf v = load_some(x + i, n);
         if (kind == ZF_RELU) v = vmax(vzero(), v); /* the second operand if NaN */
-        else if (kind == ZF_GELU_TANH) v = vmul(v, gelu_gate(v));
-        else v = vmul(vmul(v, sigmoid(v)), load_some(x + size + i, n));
+        else if (kind == ZF_GELU_TANH) v = vmul(v, gelu_gate(v).at);
+        else v = vmul(vmul(v, sigmoid(v).at), load_some(x + size + i, n));
         store_some(y + i, v, n);
     }
 }
@@ -120,9 +129,10 @@ static void activate_back(enum zf_activation_kind kind, const float *dy, const f
         size_t n = step_of(i, size);
         vf d = load_some(dy + i, n), v = load_some(x + i, n);
         if (kind == ZF_SWIGLU) {
-            vf up = load_some(x + size + i, n), s = sigmoid(v), slope = vmul(s, vfma(v, vsub(vset(1), s), vset(1)));
-            store_some(dx + i, vmul(vmul(d, up), slope), n);
-            store_some(dx + size + i, vmul(d, vmul(v, s)), n);
+            vf up = load_some(x + size + i, n);
+            struct sigmoid s = sigmoid(v);
+            store_some(dx + i, vmul(vmul(d, up), silu_slope(v, s)), n);
+            store_some(dx + size + i, vmul(d, vmul(v, s.at)), n);
         } else {
             store_some(dx + i, kind == ZF_RELU ? relu_back(v, d) : vmul(d, gelu_slope(v)), n);
         }

@@ -6,31 +6,37 @@
 #include "core/base/clock.h"
 
 #include <omp.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { RING = 256 };
+enum { RING = 256, SPINS = 1000 };
 
 struct slot {
     const struct zf_host_work *work;
     union zf_host_args args;
 };
 
+/* One thread puts in, one takes out: `issued` is written by the one, `finished` by the other. Both spin shortly before they sleep, and who
+ * advances a counter wakes the other only if it says that it sleeps (each writes its own word, then reads the other's: no wake is lost). */
 struct zf_lane {
     struct zf_host *host;
     pthread_t thread;
     bool synchronous;
     double waited; /* for the pool, by the work being done; the lane's thread only */
 
-    pthread_mutex_t lock; /* over what follows */
+    _Atomic uint64_t issued, finished;
+    atomic_bool quit, sleeps; /* sleeps: the lane's thread, for work */
+    atomic_int waiters;       /* threads that sleep until `finished` grows */
+    pthread_mutex_t lock;     /* for sleeping, and over error */
     pthread_cond_t arrived, done;
-    uint64_t issued, finished;
-    bool quit;
-    double busy;
-    struct zf_err error; /* the first since the last lane_sync */
 
-    struct slot ring[RING]; /* [finished, issued): the lane's thread reads, slots beyond are the issuer's */
+    _Atomic double busy;
+    atomic_bool broken;   /* error holds the first since the last lane_sync */
+    struct zf_err error;
+
+    struct slot ring[RING]; /* [finished, issued) are the lane's thread's, the rest is the issuer's */
 };
 
 struct zf_host *zf_host_of(struct zf_lane *l)
@@ -73,19 +79,49 @@ void zf_host_run_kernel(struct zf_lane *l, const struct zf_host_kernel *k, const
 
 static void perform(struct zf_lane *l, const struct slot *s)
 {
-    pthread_mutex_lock(&l->lock);
-    bool broken = l->error.code != ZF_OK;
-    pthread_mutex_unlock(&l->lock);
-    if (broken && !s->work->always) return;
-
+    if (atomic_load(&l->broken) && !s->work->always) return;
     struct zf_err e;
     double from = zf_clock();
     l->waited = 0;
     enum zf_status status = s->work->run(l, &s->args, &e);
-    double spent = s->work->always ? 0 : zf_clock() - from - l->waited; /* waiting for an event is no work */
+    if (!s->work->always) atomic_store(&l->busy, atomic_load(&l->busy) + zf_clock() - from - l->waited); /* waiting for an event is no work */
+    if (!status) return;
     pthread_mutex_lock(&l->lock);
-    l->busy += spent;
-    if (status && !l->error.code) l->error = e;
+    if (!atomic_load(&l->broken)) l->error = e;
+    atomic_store(&l->broken, true);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* The next piece of work is there; false: there will be none. */
+static bool await_work(struct zf_lane *l, uint64_t next)
+{
+    for (int spin = 0; spin < SPINS && atomic_load(&l->issued) == next; spin++) __builtin_ia32_pause();
+    if (atomic_load(&l->issued) != next) return true;
+    pthread_mutex_lock(&l->lock);
+    atomic_store(&l->sleeps, true);
+    while (atomic_load(&l->issued) == next && !atomic_load(&l->quit)) pthread_cond_wait(&l->arrived, &l->lock);
+    atomic_store(&l->sleeps, false);
+    pthread_mutex_unlock(&l->lock);
+    return atomic_load(&l->issued) != next;
+}
+
+static void wake_lane(struct zf_lane *l)
+{
+    if (!atomic_load(&l->sleeps)) return;
+    pthread_mutex_lock(&l->lock);
+    pthread_cond_signal(&l->arrived);
+    pthread_mutex_unlock(&l->lock);
+}
+
+/* Until `count` pieces of work are finished. */
+static void await_finished(struct zf_lane *l, uint64_t count)
+{
+    for (int spin = 0; spin < SPINS && atomic_load(&l->finished) < count; spin++) __builtin_ia32_pause();
+    if (atomic_load(&l->finished) >= count) return;
+    pthread_mutex_lock(&l->lock);
+    atomic_fetch_add(&l->waiters, 1);
+    while (atomic_load(&l->finished) < count) pthread_cond_wait(&l->done, &l->lock);
+    atomic_fetch_sub(&l->waiters, 1);
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -93,18 +129,14 @@ static void *lane_thread(void *arg)
 {
     struct zf_lane *l = arg;
     omp_set_num_threads(1); /* the matrix library's own threads would fight with the pool's */
-    pthread_mutex_lock(&l->lock);
-    for (;;) {
-        while (l->finished == l->issued && !l->quit) pthread_cond_wait(&l->arrived, &l->lock);
-        if (l->finished == l->issued) break;
-        const struct slot *s = &l->ring[l->finished % RING];
-        pthread_mutex_unlock(&l->lock);
-        perform(l, s);
+    for (uint64_t next = 0; await_work(l, next);) {
+        perform(l, &l->ring[next % RING]);
+        atomic_store(&l->finished, ++next);
+        if (!atomic_load(&l->waiters)) continue;
         pthread_mutex_lock(&l->lock);
-        l->finished++;
         pthread_cond_broadcast(&l->done);
+        pthread_mutex_unlock(&l->lock);
     }
-    pthread_mutex_unlock(&l->lock);
     return NULL;
 }
 
@@ -115,39 +147,39 @@ enum zf_status zf_host_issue(struct zf_lane *l, const struct zf_host_work *work,
         memcpy(&s.args, args, size);
         omp_set_num_threads(1);
         perform(l, &s);
+        if (!atomic_load(&l->broken)) return ZF_OK;
         pthread_mutex_lock(&l->lock);
         enum zf_status status = l->error.code;
         pthread_mutex_unlock(&l->lock);
         return status;
     }
-    pthread_mutex_lock(&l->lock);
-    while (l->issued - l->finished == RING) pthread_cond_wait(&l->done, &l->lock);
-    struct slot *s = &l->ring[l->issued % RING];
+    uint64_t n = atomic_load(&l->issued);
+    if (n >= RING) await_finished(l, n - RING + 1);
+    struct slot *s = &l->ring[n % RING];
     s->work = work;
     memcpy(&s->args, args, size);
-    l->issued++;
-    pthread_cond_signal(&l->arrived);
-    pthread_mutex_unlock(&l->lock);
+    atomic_store(&l->issued, n + 1);
+    wake_lane(l);
     return ZF_OK;
 }
 
 enum zf_status zf_host_lane_sync(struct zf_lane *l, struct zf_err *e)
 {
+    enum zf_status s = ZF_OK;
+    if (!l->synchronous) await_finished(l, atomic_load(&l->issued));
     pthread_mutex_lock(&l->lock);
-    for (uint64_t last = l->issued; l->finished < last;) pthread_cond_wait(&l->done, &l->lock);
-    enum zf_status s = l->error.code;
-    if (s) *e = l->error;
-    l->error.code = ZF_OK;
+    if (atomic_load(&l->broken)) {
+        *e = l->error;
+        s = e->code;
+        atomic_store(&l->broken, false);
+    }
     pthread_mutex_unlock(&l->lock);
     return s;
 }
 
 double zf_host_lane_busy(struct zf_lane *l)
 {
-    pthread_mutex_lock(&l->lock);
-    double busy = l->busy;
-    pthread_mutex_unlock(&l->lock);
-    return busy;
+    return atomic_load(&l->busy);
 }
 
 static void destroy(struct zf_lane *l)
@@ -185,10 +217,8 @@ void zf_host_lane_free(struct zf_lane *l)
 {
     if (!l) return;
     if (!l->synchronous) {
-        pthread_mutex_lock(&l->lock);
-        l->quit = true; /* after what was issued */
-        pthread_cond_signal(&l->arrived);
-        pthread_mutex_unlock(&l->lock);
+        atomic_store(&l->quit, true); /* after what was issued */
+        wake_lane(l);
         pthread_join(l->thread, NULL);
     }
     destroy(l);

@@ -72,23 +72,25 @@ static inline vf vselect_lt(vf a, vf b, vf x, vf y)
     return (vf){_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(a.a, b.a, _CMP_LT_OQ)), _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(a.b, b.b, _CMP_LT_OQ))};
 }
 
-#else
-typedef struct { float f[16]; } vf;
-#define VF_LANES_(expr) do { vf r_; for (int i = 0; i < VW; i++) r_.f[i] = (expr); return r_; } while (0)
-static inline vf vset(float x) { VF_LANES_(x); }
-static inline vf vload(const float *p) { VF_LANES_(p[i]); }
-static inline void vstore(float *p, vf v) { memcpy(p, v.f, sizeof v.f); }
-static inline vf vload_n(const float *p, size_t n) { VF_LANES_((size_t)i < n ? p[i] : 0); }
-static inline void vstore_n(float *p, vf v, size_t n) { memcpy(p, v.f, n * sizeof *p); }
-static inline vf vadd(vf a, vf b) { VF_LANES_(a.f[i] + b.f[i]); }
-static inline vf vsub(vf a, vf b) { VF_LANES_(a.f[i] - b.f[i]); }
-static inline vf vmul(vf a, vf b) { VF_LANES_(a.f[i] * b.f[i]); }
-static inline vf vdiv(vf a, vf b) { VF_LANES_(a.f[i] / b.f[i]); }
-static inline vf vfma(vf a, vf b, vf c) { VF_LANES_(fmaf(a.f[i], b.f[i], c.f[i])); }
-static inline vf vmin(vf a, vf b) { VF_LANES_(a.f[i] < b.f[i] ? a.f[i] : b.f[i]); }
-static inline vf vmax(vf a, vf b) { VF_LANES_(a.f[i] > b.f[i] ? a.f[i] : b.f[i]); }
-static inline vf vsqrt(vf a) { VF_LANES_(sqrtf(a.f[i])); }
-static inline vf vround(vf a) { VF_LANES_(rintf(a.f[i])); }
+#else /* the compiler's own vectors: what every x86-64 has, and no array on the stack for a sanitizer to guard */
+typedef float vf __attribute__((vector_size(64)));
+typedef int32_t vi_ __attribute__((vector_size(64)));
+#define VF_LANES_(expr) do { vf r_ = {0}; for (int i = 0; i < VW; i++) r_[i] = (expr); return r_; } while (0)
+static inline vf vset(float x) { return x - (vf){0}; } /* not x + 0, which loses the sign of -0 */
+static inline vf vload(const float *p) { vf v; memcpy(&v, p, sizeof v); return v; }
+static inline void vstore(float *p, vf v) { memcpy(p, &v, sizeof v); }
+static inline vf vload_n(const float *p, size_t n) { vf v = {0}; memcpy(&v, p, n * sizeof *p); return v; }
+static inline void vstore_n(float *p, vf v, size_t n) { memcpy(p, &v, n * sizeof *p); }
+static inline vf vadd(vf a, vf b) { return a + b; }
+static inline vf vsub(vf a, vf b) { return a - b; }
+static inline vf vmul(vf a, vf b) { return a * b; }
+static inline vf vdiv(vf a, vf b) { return a / b; }
+static inline vf vfma(vf a, vf b, vf c) { VF_LANES_(fmaf(a[i], b[i], c[i])); }
+static inline vf vselect_lt(vf a, vf b, vf x, vf y) { vi_ less = a < b; return (vf)((less & (vi_)x) | (~less & (vi_)y)); }
+static inline vf vmin(vf a, vf b) { return vselect_lt(a, b, a, b); }
+static inline vf vmax(vf a, vf b) { return vselect_lt(b, a, a, b); }
+static inline vf vsqrt(vf a) { VF_LANES_(sqrtf(a[i])); }
+static inline vf vround(vf a) { VF_LANES_(rintf(a[i])); }
 static inline float vpow2_(float n)
 {
     if (!(n >= -127 && n <= 128)) return NAN; /* NaN only: vexp clamps */
@@ -97,8 +99,7 @@ static inline float vpow2_(float n)
     memcpy(&f, &u, sizeof f);
     return f;
 }
-static inline vf vpow2(vf n) { VF_LANES_(vpow2_(n.f[i])); }
-static inline vf vselect_lt(vf a, vf b, vf x, vf y) { VF_LANES_(a.f[i] < b.f[i] ? x.f[i] : y.f[i]); }
+static inline vf vpow2(vf n) { VF_LANES_(vpow2_(n[i])); }
 #undef VF_LANES_
 #endif
 
