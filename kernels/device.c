@@ -35,8 +35,9 @@ enum zf_status zf_device_open(struct zf_device **out, const char *name, const st
         const struct zf_device_type *t = backends[i];
         if (!strcmp(t->name, name)) {
             if (t->abi != ZF_DEVICE_ABI)
-                return zf_fail(e, ZF_USAGE, NULL, "the device %s speaks version %u of the device interface; this program needs version %d; rebuild it",
-                               name, (unsigned)t->abi, (int)ZF_DEVICE_ABI);
+                return zf_fail(e, ZF_USAGE, NULL,
+                               "the device %s speaks version %u of the device interface; this program needs version %d; rebuild it", name,
+                               (unsigned)t->abi, (int)ZF_DEVICE_ABI);
             return t->open(out, o ? o : &defaults, e);
         }
         size_t n = strlen(names);

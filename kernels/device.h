@@ -63,7 +63,8 @@ struct zf_device_type {
     void (*close)(struct zf_device *d); /* all lanes, events and memory must have been freed */
     void (*info)(struct zf_device *d, struct zf_device_info *out);
 
-    enum zf_status (*alloc)(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out, struct zf_err *e); /* 64-aligned, zeroed */
+    enum zf_status (*alloc)(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,
+                            struct zf_err *e); /* 64-aligned, zeroed */
     void (*free)(struct zf_device *d, void *p); /* NULL is fine */
 
     enum zf_status (*lane_new)(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);

@@ -105,8 +105,8 @@ struct zf_segment {
     size_t q_begin, q_count, k_begin, k_count; /* k_count >= q_count */
 };
 
-/* o = softmax(scale q k^T) v per segment and head; kv head = head / (heads / kv_heads). q + r*ldq + head*head_dim, k and v likewise with ldkv.
- * lse[r*heads + head] = log of the sum of exp(scale q k), kept for backward (may be NULL). */
+/* o = softmax(scale q k^T) v per segment and head; kv head = head / (heads / kv_heads). q + r*ldq + head*head_dim, k and v likewise with
+ * ldkv. lse[r*heads + head] = log of the sum of exp(scale q k), kept for backward (may be NULL). */
 struct zf_attention_args {
     enum zf_dtype type;
     const void *q, *k, *v;
@@ -165,8 +165,8 @@ struct zf_copy_rows_args {
     size_t rows, cols, ld_from, ld_to;
 };
 
-/* loss[r] = -log softmax(logits[r])[target[r]], 0 where target[r] < 0 (a logit that is not finite makes it not finite). If gradient: the row
- * becomes scale * (softmax - onehot), 0 where target[r] < 0. Columns n..ld are not touched. */
+/* loss[r] = -log softmax(logits[r])[target[r]], 0 where target[r] < 0 (a logit that is not finite makes it not finite). If gradient: the
+ * row becomes scale * (softmax - onehot), 0 where target[r] < 0. Columns n..ld are not touched. */
 struct zf_cross_entropy_args {
     enum zf_dtype type;
     void *logits; /* [rows][ld] */

@@ -32,8 +32,14 @@ static void adamw_run(const void *args, size_t task)
     const struct zf_adamw_args *a = args;
     if (a->norm && !a->norm->apply) return;
     double t = (double)a->t, correct1 = 1 - pow(a->beta1, t), correct2 = 1 - pow(a->beta2, t);
-    struct step s = {vset((float)(a->lr * a->decay)), vset(a->norm ? a->norm->clip : 1), vset((float)a->beta1), vset((float)(1 - a->beta1)),
-                     vset((float)a->beta2), vset((float)(1 - a->beta2)), vset((float)(a->lr / correct1)), vset((float)(1 / correct2)),
+    struct step s = {vset((float)(a->lr * a->decay)),
+                     vset(a->norm ? a->norm->clip : 1),
+                     vset((float)a->beta1),
+                     vset((float)(1 - a->beta1)),
+                     vset((float)a->beta2),
+                     vset((float)(1 - a->beta2)),
+                     vset((float)(a->lr / correct1)),
+                     vset((float)(1 / correct2)),
                      vset((float)a->eps)};
     size_t i = task * 2 * ZF_HOST_TASK, end = zf_host_end(a->n, 2 * ZF_HOST_TASK, task);
     float *weights = a->weights != a->master ? a->weights : NULL;
@@ -46,7 +52,8 @@ static void adamw_run(const void *args, size_t task)
     }
     if (i < end) {
         size_t n = end - i;
-        struct values x = update(&s, (struct values){vload_n(a->master + i, n), vload_n(a->m + i, n), vload_n(a->v + i, n)}, vload_n(a->g + i, n));
+        struct values x =
+            update(&s, (struct values){vload_n(a->master + i, n), vload_n(a->m + i, n), vload_n(a->v + i, n)}, vload_n(a->g + i, n));
         vstore_n(a->master + i, x.master, n);
         vstore_n(a->m + i, x.m, n);
         vstore_n(a->v + i, x.v, n);

@@ -30,7 +30,7 @@ static int cores_of_mask(void)
     enum { ROOM = 4096 };
     int size = CPU_ALLOC_SIZE(ROOM), all = 0, distinct = 0;
     cpu_set_t *mask = CPU_ALLOC(ROOM);
-    long (*seen)[2] = calloc(ROOM, sizeof *seen);
+    long(*seen)[2] = calloc(ROOM, sizeof *seen);
     if (mask && seen && !sched_getaffinity(0, (size_t)size, mask)) {
         all = CPU_COUNT_S((size_t)size, mask);
         for (int cpu = 0; cpu < ROOM; cpu++) {

@@ -9,8 +9,10 @@ static inline vf load_some(const float *p, size_t n)
 
 static inline void store_some(float *p, vf v, size_t n)
 {
-    if (n < VW) vstore_n(p, v, n);
-    else vstore(p, v);
+    if (n < VW)
+        vstore_n(p, v, n);
+    else
+        vstore(p, v);
 }
 
 static inline size_t step_of(size_t i, size_t n)
@@ -63,7 +65,8 @@ static inline struct sigmoid sigmoid(vf x)
     return (struct sigmoid){vselect_lt(vset(80), z, vzero(), s), vmul(e, s)};
 }
 
-/* GELU by tanh is x (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), and (1 + tanh u) / 2 is sigmoid(2u): no cancellation anywhere. */
+/* GELU by tanh is x (1 + tanh u) / 2 with u = sqrt(2/pi) (x + 0.044715 x^3), and (1 + tanh u) / 2 is sigmoid(2u): no cancellation anywhere.
+ */
 static const float GELU_SCALE = 1.5957691216057308f, GELU_CUBE = 0.044715f; /* 2 sqrt(2/pi) */
 
 static inline struct sigmoid gelu_gate(vf x)
@@ -101,9 +104,12 @@ static void activate(enum zf_activation_kind kind, const float *x, float *y, siz
     for (size_t i = 0; i < size; i += VW) {
         size_t n = step_of(i, size);
         vf v = load_some(x + i, n);
-        if (kind == ZF_RELU) v = vmax(vzero(), v); /* the second operand if NaN */
-        else if (kind == ZF_GELU_TANH) v = vmul(v, gelu_gate(v).at);
-        else v = vmul(vmul(v, sigmoid(v).at), load_some(x + size + i, n));
+        if (kind == ZF_RELU)
+            v = vmax(vzero(), v); /* the second operand if NaN */
+        else if (kind == ZF_GELU_TANH)
+            v = vmul(v, gelu_gate(v).at);
+        else
+            v = vmul(vmul(v, sigmoid(v).at), load_some(x + size + i, n));
         store_some(y + i, v, n);
     }
 }
@@ -177,7 +183,8 @@ static void copy_rows_run(const void *args, size_t task)
 {
     const struct zf_copy_rows_args *a = args;
     size_t each = zf_host_rows_per_task(a->cols), end = zf_host_end(a->rows, each, task);
-    for (size_t r = task * each; r < end; r++) memcpy((float *)a->to + r * a->ld_to, (const float *)a->from + r * a->ld_from, a->cols * sizeof(float));
+    for (size_t r = task * each; r < end; r++)
+        memcpy((float *)a->to + r * a->ld_to, (const float *)a->from + r * a->ld_from, a->cols * sizeof(float));
 }
 
 const struct zf_host_kernel ZF_PATH(zf_host_copy_rows) = {copy_rows_tasks, copy_rows_run};

@@ -22,8 +22,10 @@ static void embed_run(const void *args, size_t task)
     for (size_t r = task * each; r < end; r++) {
         const float *from = (const float *)a->table + (size_t)((int64_t)a->index[r] + a->offset) * a->cols;
         float *to = (float *)a->y + r * a->cols;
-        if (a->accumulate) add_row(to, from, a->cols);
-        else memcpy(to, from, a->cols * sizeof *to);
+        if (a->accumulate)
+            add_row(to, from, a->cols);
+        else
+            memcpy(to, from, a->cols * sizeof *to);
     }
 }
 

@@ -40,8 +40,10 @@ static enum zf_status choose_path(const struct zf_host_path **out, const char *f
             return ZF_OK;
         }
         if (wanted && forced)
-            return zf_fail(e, ZF_USAGE, NULL, "the instruction set %s was asked for, and this processor (or its operating system) does not have it; "
-                           "leave it out to take the best there is", forced);
+            return zf_fail(e, ZF_USAGE, NULL,
+                           "the instruction set %s was asked for, and this processor (or its operating system) does not have it; "
+                           "leave it out to take the best there is",
+                           forced);
         size_t n = strlen(names);
         snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", paths[i].path->name);
     }
@@ -64,7 +66,8 @@ static enum zf_status host_open(struct zf_device **out, const struct zf_device_o
 {
     const struct zf_host_path *path = NULL;
     if (o->threads < 0 || o->threads > THREADS_MAX)
-        return zf_fail(e, ZF_USAGE, NULL, "%d threads were asked for; 1 to %d can be had, 0 takes the physical cores", o->threads, (int)THREADS_MAX);
+        return zf_fail(e, ZF_USAGE, NULL, "%d threads were asked for; 1 to %d can be had, 0 takes the physical cores", o->threads,
+                       (int)THREADS_MAX);
     ZF_TRY(choose_path(&path, o->isa, e));
     struct zf_host *h = calloc(1, sizeof *h);
     if (!h) return zf_fail_memory(e, "the host device");
@@ -104,7 +107,8 @@ static void host_info(struct zf_device *d, struct zf_device_info *out)
     out->threads = zf_pool_threads(h->pool);
     snprintf(out->isa, sizeof out->isa, "%s", h->path->name);
     zf_host_matmul_library(out->products, sizeof out->products, &out->bf16_products);
-    snprintf(out->description, sizeof out->description, "%d thread%s, %s, %s", out->threads, out->threads == 1 ? "" : "s", out->isa, out->products);
+    snprintf(out->description, sizeof out->description, "%d thread%s, %s, %s", out->threads, out->threads == 1 ? "" : "s", out->isa,
+             out->products);
     system_memory(&out->total_bytes, &out->free_bytes);
     pthread_mutex_lock(&h->memory_lock);
     memcpy(out->bytes, h->bytes, sizeof out->bytes);

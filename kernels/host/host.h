@@ -1,6 +1,7 @@
 /* What the files of the host backend share. Nobody outside kernels/host includes it.
  *
- * Threads: the pool belongs to the device and does one job at a time (pool_lock); the thread of the lane that brings the job works on it too. */
+ * Threads: the pool belongs to the device and does one job at a time (pool_lock); the thread of the lane that brings the job works on it
+ * too. */
 #ifndef ZF_HOST_HOST_H
 #define ZF_HOST_HOST_H
 
@@ -91,7 +92,8 @@ enum zf_status zf_host_copy(struct zf_lane *l, void *to, const void *from, size_
 enum zf_status zf_host_fill(struct zf_lane *l, void *to, int byte, size_t bytes);
 
 /* memory.c */
-enum zf_status zf_host_alloc(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out, struct zf_err *e);
+enum zf_status zf_host_alloc(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,
+                             struct zf_err *e);
 void zf_host_free(struct zf_device *d, void *p);
 
 /* cores.c: physical cores this process may use, no more than its cgroups' processor quota; at least 1 */

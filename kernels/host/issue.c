@@ -121,7 +121,7 @@ static const char *check_attention_backward(const struct zf_attention_backward_a
     const char *wrong = check_heads(a->heads, a->kv_heads, a->head_dim);
     if (wrong) return wrong;
     NEEDS(a->ldq / a->heads >= a->head_dim && a->lddq / a->heads >= a->head_dim && a->ldo / a->heads >= a->head_dim &&
-          a->lddo / a->heads >= a->head_dim && a->ldkv / a->kv_heads >= a->head_dim && a->lddkv / a->kv_heads >= a->head_dim,
+              a->lddo / a->heads >= a->head_dim && a->ldkv / a->kv_heads >= a->head_dim && a->lddkv / a->kv_heads >= a->head_dim,
           "a distance of rows is smaller than a row");
     return NULL;
 }

@@ -33,7 +33,7 @@ struct zf_lane {
     pthread_cond_t arrived, done;
 
     _Atomic double busy;
-    atomic_bool broken;   /* error holds the first since the last lane_sync */
+    atomic_bool broken; /* error holds the first since the last lane_sync */
     struct zf_err error;
 
     struct slot ring[RING]; /* [finished, issued) are the lane's thread's, the rest is the issuer's */
@@ -84,7 +84,8 @@ static void perform(struct zf_lane *l, const struct slot *s)
     double from = zf_clock();
     l->waited = 0;
     enum zf_status status = s->work->run(l, &s->args, &e);
-    if (!s->work->always) atomic_store(&l->busy, atomic_load(&l->busy) + zf_clock() - from - l->waited); /* waiting for an event is no work */
+    if (!s->work->always)
+        atomic_store(&l->busy, atomic_load(&l->busy) + zf_clock() - from - l->waited); /* waiting for an event is no work */
     if (!status) return;
     pthread_mutex_lock(&l->lock);
     if (!atomic_load(&l->broken)) l->error = e;

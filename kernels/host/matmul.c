@@ -35,7 +35,8 @@ static double within(double x, double least, double most)
 
 /* Multiply-adds of a tile: enough to be worth handing out, few enough that many threads find work. Rows first: a tile as wide as c reads
  * and packs b once for its rows, which costs as much as READ rows more (and more if b is transposed). Measured, one thread, whole product
- * against these tiles: 1024x576x1536 147, 143 GFLOP/s; b transposed 149, 140; 576x1536x1024 a transposed 112, 116; 256x49152x576 111, 115. */
+ * against these tiles: 1024x576x1536 147, 143 GFLOP/s; b transposed 149, 140; 576x1536x1024 a transposed 112, 116; 256x49152x576 111, 115.
+ */
 enum { READ = 16, ROWS_MOST = 256, COLS_LEAST = 512, COLS_LEAST_FEW_ROWS = 64 };
 static const double LEAST = 4e6, MOST = 128e6;
 
@@ -46,8 +47,10 @@ static struct grid grid_of(const struct zf_matmul_args *a)
     double rows = within(MOST / row, rows_least, ROWS_MOST);
     g.rows = part_of(a->m, rows < LEAST / row ? LEAST / row : rows);
     double cols = MOST / (k * (double)(g.rows + READ));
-    if (g.rows == a->m && g.rows < rows_least) cols = within(LEAST / (k * (double)(g.rows + READ)), COLS_LEAST_FEW_ROWS, cols);
-    else cols = cols < COLS_LEAST ? COLS_LEAST : cols;
+    if (g.rows == a->m && g.rows < rows_least)
+        cols = within(LEAST / (k * (double)(g.rows + READ)), COLS_LEAST_FEW_ROWS, cols);
+    else
+        cols = cols < COLS_LEAST ? COLS_LEAST : cols;
     g.cols = part_of(a->n, cols);
     g.across = divide_up(a->n, g.cols);
     g.tiles = g.across * divide_up(a->m, g.rows);
@@ -64,7 +67,8 @@ struct job {
 static void add_bias(float *c, size_t ldc, const float *bias, size_t m, size_t n, bool accumulate)
 {
     for (size_t i = 0; i < m; i++, c += ldc) {
-        if (!accumulate) memcpy(c, bias, n * sizeof *c);
+        if (!accumulate)
+            memcpy(c, bias, n * sizeof *c);
         else
             for (size_t j = 0; j < n; j++) c[j] += bias[j];
     }
@@ -87,8 +91,8 @@ static void tile(void *ctx, size_t index)
         return;
     }
     const float *left = (const float *)a->a + (a->trans_a ? i : i * a->lda), *right = (const float *)a->b + (a->trans_b ? j * a->ldb : j);
-    int status = dnnl_sgemm(a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)a->k, 1, left, (dnnl_dim_t)a->lda,
-                            right, (dnnl_dim_t)a->ldb, add, c, (dnnl_dim_t)a->ldc);
+    int status = dnnl_sgemm(a->trans_a ? 'T' : 'N', a->trans_b ? 'T' : 'N', (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)a->k, 1, left,
+                            (dnnl_dim_t)a->lda, right, (dnnl_dim_t)a->ldb, add, c, (dnnl_dim_t)a->ldc);
     int none = dnnl_success;
     if (status != dnnl_success) atomic_compare_exchange_strong(&job->status, &none, status);
 }
@@ -100,8 +104,8 @@ enum zf_status zf_host_matmul_run(struct zf_lane *l, const union zf_host_args *a
     zf_host_parallel(l, job.grid.tiles, tile, &job);
     int status = atomic_load(&job.status);
     if (status == dnnl_success) return ZF_OK;
-    return zf_fail(e, status == dnnl_out_of_memory ? ZF_MEMORY : ZF_NUMERIC, NULL, "oneDNN could not multiply %zux%zux%zu (status %d)%s", a->m, a->n, a->k, status,
-                   status == dnnl_out_of_memory ? ": it found no memory" : "");
+    return zf_fail(e, status == dnnl_out_of_memory ? ZF_MEMORY : ZF_NUMERIC, NULL, "oneDNN could not multiply %zux%zux%zu (status %d)%s",
+                   a->m, a->n, a->k, status, status == dnnl_out_of_memory ? ": it found no memory" : "");
 }
 
 void zf_host_matmul_library(char *text, size_t size, bool *bf16)

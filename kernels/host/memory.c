@@ -45,8 +45,10 @@ static void *take(size_t bytes, size_t *mapped)
 
 static void give_back(void *p, size_t mapped)
 {
-    if (mapped) munmap(p, mapped);
-    else free(p);
+    if (mapped)
+        munmap(p, mapped);
+    else
+        free(p);
 }
 
 static bool enter(struct zf_host *h, const struct zf_host_block *b)
@@ -70,10 +72,12 @@ enum zf_status zf_host_alloc(struct zf_device *d, enum zf_memory_kind kind, enum
     struct zf_host *h = (struct zf_host *)d;
     (void)kind; /* a processor reaches all of its memory */
     *out = NULL;
-    if ((unsigned)tag >= ZF_MEM_TAGS) return zf_fail(e, ZF_USAGE, NULL, "memory was asked for with tag %d; there are %d", (int)tag, (int)ZF_MEM_TAGS);
+    if ((unsigned)tag >= ZF_MEM_TAGS)
+        return zf_fail(e, ZF_USAGE, NULL, "memory was asked for with tag %d; there are %d", (int)tag, (int)ZF_MEM_TAGS);
     struct zf_host_block b = {.bytes = bytes, .tag = tag};
     b.data = take(bytes, &b.mapped);
-    if (!b.data) return zf_fail(e, ZF_MEMORY, NULL, "the system refused %zu bytes for %s (%zu bytes are in use)", bytes, tag_names[tag], h->total);
+    if (!b.data)
+        return zf_fail(e, ZF_MEMORY, NULL, "the system refused %zu bytes for %s (%zu bytes are in use)", bytes, tag_names[tag], h->total);
     pthread_mutex_lock(&h->memory_lock);
     bool entered = enter(h, &b);
     pthread_mutex_unlock(&h->memory_lock);

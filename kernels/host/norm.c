@@ -58,8 +58,7 @@ static void norm_one(const struct zf_norm_args *a, const float *x, float *y, flo
     float rstd = 1 / sqrtf(squares_of(x, n, mean) / (float)n + a->eps);
     vf m = vset(mean), r = vset(rstd);
     int has = (w ? 1 : 0) | (b ? 2 : 0);
-    for (; i + VW <= n; i += VW)
-        vstore(y + i, scaled(vload(x + i), m, r, w ? vload(w + i) : vzero(), b ? vload(b + i) : vzero(), has));
+    for (; i + VW <= n; i += VW) vstore(y + i, scaled(vload(x + i), m, r, w ? vload(w + i) : vzero(), b ? vload(b + i) : vzero(), has));
     if (i < n) {
         size_t k = n - i;
         vstore_n(y + i, scaled(vload_n(x + i, k), m, r, w ? vload_n(w + i, k) : vzero(), b ? vload_n(b + i, k) : vzero(), has), k);
@@ -133,10 +132,13 @@ static void back_one(struct back *b, size_t n, bool centred)
     b->mean_d = vset(centred ? vsum(b->sum_d) / (float)n : 0);
     b->mean_dx = vset(vsum(b->sum_dx) / (float)n);
     for (i = 0; i + VW <= n; i += VW)
-        vstore(b->dx + i, back_step(b, vload(b->dy + i), vload(b->x + i), b->w ? vload(b->w + i) : vzero(), b->accumulate ? vload(b->dx + i) : vzero()));
+        vstore(b->dx + i, back_step(b, vload(b->dy + i), vload(b->x + i), b->w ? vload(b->w + i) : vzero(),
+                                    b->accumulate ? vload(b->dx + i) : vzero()));
     if (k)
-        vstore_n(b->dx + i, back_step(b, vload_n(b->dy + i, k), vload_n(b->x + i, k), b->w ? vload_n(b->w + i, k) : vzero(),
-                                      b->accumulate ? vload_n(b->dx + i, k) : vzero()), k);
+        vstore_n(b->dx + i,
+                 back_step(b, vload_n(b->dy + i, k), vload_n(b->x + i, k), b->w ? vload_n(b->w + i, k) : vzero(),
+                           b->accumulate ? vload_n(b->dx + i, k) : vzero()),
+                 k);
 }
 
 static size_t norm_backward_tasks(const void *args)
@@ -151,8 +153,12 @@ static void norm_backward_run(const void *args, size_t task)
     size_t each = zf_host_rows_per_task(a->cols), end = zf_host_end(a->rows * a->groups, each, task);
     for (size_t i = task * each; i < end; i++) {
         size_t r = i / a->groups, g = i % a->groups * a->cols;
-        struct back b = {.dy = (const float *)a->dy + r * a->lddy + g, .x = (const float *)a->x + r * a->ldx + g, .w = a->weight,
-                         .dx = (float *)a->dx + r * a->lddx + g, .mean = vset(a->stats[2 * i]), .rstd = vset(a->stats[2 * i + 1]),
+        struct back b = {.dy = (const float *)a->dy + r * a->lddy + g,
+                         .x = (const float *)a->x + r * a->ldx + g,
+                         .w = a->weight,
+                         .dx = (float *)a->dx + r * a->lddx + g,
+                         .mean = vset(a->stats[2 * i]),
+                         .rstd = vset(a->stats[2 * i + 1]),
                          .accumulate = a->accumulate};
         back_one(&b, a->cols, a->kind == ZF_LAYERNORM);
     }
@@ -184,8 +190,10 @@ static inline void weight_row(const struct zf_norm_backward_weight_args *a, size
 static void add_to(float *to, vf v, size_t n)
 {
     if (!to) return;
-    if (n < VW) vstore_n(to, vadd(vload_n(to, n), v), n);
-    else vstore(to, vadd(vload(to), v));
+    if (n < VW)
+        vstore_n(to, vadd(vload_n(to, n), v), n);
+    else
+        vstore(to, vadd(vload(to), v));
 }
 
 static size_t weight_tasks(const void *args)

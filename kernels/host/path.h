@@ -1,7 +1,7 @@
-/* An instruction-set path: all kernels but matmul, compiled once for scalar, AVX2+FMA and AVX-512 each (meson.build) and chosen at run time.
+/* An instruction-set path: all kernels but matmul, compiled once for scalar, AVX2+FMA and AVX-512 each (meson.build), chosen at run time.
  *
- * A kernel is cut into tasks by its arguments alone, never by the number of threads; a task writes what no other task of the kernel writes. Each file
- * of kernels here defines `const struct zf_host_kernel ZF_PATH(zf_host_NAME)` for the rows of ops.def it implements, and uses vec.h. */
+ * A kernel is cut into tasks by its arguments alone, never by the number of threads; a task writes what no other task of the kernel writes.
+ * Each file of kernels here defines `const struct zf_host_kernel ZF_PATH(zf_host_NAME)` for the rows of ops.def it implements, and uses vec.h. */
 #ifndef ZF_HOST_PATH_H
 #define ZF_HOST_PATH_H
 

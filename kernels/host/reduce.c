@@ -23,8 +23,10 @@ static void bias_columns(const struct zf_bias_backward_args *a, size_t c, size_t
             for (size_t j = i; j < last; j++, dy += a->ld) s = vadd(s, vload_n(dy, n));
         total = vadd(total, s);
     }
-    if (n == VW) vstore(a->dbias + c, vadd(vload(a->dbias + c), total));
-    else vstore_n(a->dbias + c, vadd(vload_n(a->dbias + c, n), total), n);
+    if (n == VW)
+        vstore(a->dbias + c, vadd(vload(a->dbias + c), total));
+    else
+        vstore_n(a->dbias + c, vadd(vload_n(a->dbias + c, n), total), n);
 }
 
 static void bias_backward_run(const void *args, size_t task)

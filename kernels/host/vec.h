@@ -30,7 +30,10 @@ static inline vf vmin(vf a, vf b) { return _mm512_min_ps(a, b); }
 static inline vf vmax(vf a, vf b) { return _mm512_max_ps(a, b); }
 static inline vf vsqrt(vf a) { return _mm512_sqrt_ps(a); }
 static inline vf vround(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-static inline vf vpow2(vf n) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23)); }
+static inline vf vpow2(vf n)
+{
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
+}
 /* a < b ? x : y, lane by lane; false where a or b is NaN. */
 static inline vf vselect_lt(vf a, vf b, vf x, vf y) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x); }
 
@@ -45,7 +48,10 @@ static inline __m256i vmask8_(size_t n)
 static inline vf vset(float x) { return (vf){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 static inline vf vload(const float *p) { return (vf){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
 static inline void vstore(float *p, vf v) { _mm256_storeu_ps(p, v.a); _mm256_storeu_ps(p + 8, v.b); }
-static inline vf vload_n(const float *p, size_t n) { return (vf){_mm256_maskload_ps(p, vmask8_(n)), n > 8 ? _mm256_maskload_ps(p + 8, vmask8_(n - 8)) : _mm256_setzero_ps()}; }
+static inline vf vload_n(const float *p, size_t n)
+{
+    return (vf){_mm256_maskload_ps(p, vmask8_(n)), n > 8 ? _mm256_maskload_ps(p + 8, vmask8_(n - 8)) : _mm256_setzero_ps()};
+}
 static inline void vstore_n(float *p, vf v, size_t n)
 {
     _mm256_maskstore_ps(p, vmask8_(n), v.a);
@@ -63,13 +69,18 @@ static inline vf vfma(vf x, vf y, vf z) { return (vf){_mm256_fmadd_ps(x.a, y.a, 
 static inline vf vsqrt(vf x) { return (vf){_mm256_sqrt_ps(x.a), _mm256_sqrt_ps(x.b)}; }
 static inline vf vround(vf x)
 {
-    return (vf){_mm256_round_ps(x.a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC), _mm256_round_ps(x.b, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)};
+    enum { NEAREST = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC };
+    return (vf){_mm256_round_ps(x.a, NEAREST), _mm256_round_ps(x.b, NEAREST)};
 }
-static inline __m256 vpow2_(__m256 n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23)); }
+static inline __m256 vpow2_(__m256 n)
+{
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
+}
 static inline vf vpow2(vf n) { return (vf){vpow2_(n.a), vpow2_(n.b)}; }
 static inline vf vselect_lt(vf a, vf b, vf x, vf y)
 {
-    return (vf){_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(a.a, b.a, _CMP_LT_OQ)), _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(a.b, b.b, _CMP_LT_OQ))};
+    return (vf){_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(a.a, b.a, _CMP_LT_OQ)),
+                _mm256_blendv_ps(y.b, x.b, _mm256_cmp_ps(a.b, b.b, _CMP_LT_OQ))};
 }
 
 #else /* the compiler's own vectors: what every x86-64 has, and no array on the stack for a sanitizer to guard */

@@ -1,0 +1,405 @@
+/* Lanes and events: order, waits across lanes, errors, full rings, the shared pool; memory and the choice of a device. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "core/base/clock.h"
+#include "core/base/rng.h"
+#include "kernels/ops.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static struct zf_err err;
+
+static struct zf_device *device_of(int threads, bool synchronous)
+{
+    struct zf_device *d;
+    struct zf_device_options o = {.threads = threads, .synchronous = synchronous};
+    if (zf_device_open(&d, "host", &o, &err)) fail_msg("%s", err.message);
+    return d;
+}
+
+static struct zf_lane *lane_of(struct zf_device *d, const char *name)
+{
+    struct zf_lane *l;
+    assert_int_equal(d->type->lane_new(d, name, &l, &err), ZF_OK);
+    return l;
+}
+
+static struct zf_event *event_of(struct zf_device *d)
+{
+    struct zf_event *v;
+    assert_int_equal(d->type->event_new(d, &v, &err), ZF_OK);
+    return v;
+}
+
+static float *floats(struct zf_device *d, size_t n)
+{
+    void *p;
+    assert_int_equal(d->type->alloc(d, ZF_MEM_DEVICE, ZF_TAG_OTHER, n * sizeof(float), &p, &err), ZF_OK);
+    return p;
+}
+
+static void must_sync(struct zf_device *d, struct zf_lane *l)
+{
+    if (d->type->lane_sync(l, &err)) fail_msg("%s", err.message);
+}
+
+static enum zf_status add(struct zf_device *d, struct zf_lane *l, const float *a, const float *b, float *y, size_t n)
+{
+    struct zf_add_args args = {.a = a, .b = b, .y = y, .n = n}; /* gone when the call returns: the lane must have its own */
+    enum zf_status s = d->type->ops->add(l, &args);
+    memset(&args, 0xff, sizeof args);
+    return s;
+}
+
+/* More than a ring holds, each step reading the one before. */
+static void test_order(void **state)
+{
+    enum { STEPS = 3000, N = 17 };
+    (void)state;
+    for (int synchronous = 0; synchronous < 2; synchronous++) {
+        struct zf_device *d = device_of(2, synchronous);
+        struct zf_lane *l = lane_of(d, "order");
+        float *x = floats(d, N), *one = floats(d, N);
+        for (int i = 0; i < N; i++) one[i] = 1;
+        for (int i = 0; i < STEPS; i++) {
+            assert_int_equal(add(d, l, x, one, x, N), ZF_OK);
+            if (synchronous) assert_true(x[N - 1] == (float)(i + 1));
+        }
+        must_sync(d, l);
+        for (int i = 0; i < N; i++) assert_true(x[i] == STEPS);
+        d->type->free(d, x);
+        d->type->free(d, one);
+        d->type->lane_free(l);
+        d->type->close(d);
+    }
+}
+
+/* x doubles in one lane and grows by one in another, in turn: any other order gives another number. */
+static void test_events_between_lanes(void **state)
+{
+    enum { TURNS = 20, N = 40000, ROUNDS = 20 };
+    (void)state;
+    for (int synchronous = 0; synchronous < 2; synchronous++) {
+        struct zf_device *d = device_of(2, synchronous);
+        struct zf_lane *a = lane_of(d, "a"), *b = lane_of(d, "b");
+        struct zf_event *grown = event_of(d), *doubled = event_of(d);
+        float *x = floats(d, N), *one = floats(d, N);
+        for (int i = 0; i < N; i++) one[i] = 1;
+        for (int round = 0; round < ROUNDS; round++) {
+            assert_int_equal(d->type->event_wait(a, doubled), ZF_OK); /* never recorded at first: done */
+            assert_int_equal(d->type->fill(a, x, 0, N * sizeof *x), ZF_OK);
+            for (int i = 0; i < TURNS; i++) {
+                add(d, a, x, one, x, N);
+                d->type->event_record(a, grown);
+                d->type->event_wait(b, grown);
+                add(d, b, x, x, x, N);
+                d->type->event_record(b, doubled);
+                d->type->event_wait(a, doubled);
+            }
+        }
+        assert_int_equal(d->type->event_sync(doubled, &err), ZF_OK);
+        for (int i = 0; i < N; i++) assert_true(x[i] == (float)((2 << TURNS) - 2));
+        must_sync(d, a);
+        must_sync(d, b);
+        d->type->event_free(grown);
+        d->type->event_free(doubled);
+        d->type->free(d, x);
+        d->type->free(d, one);
+        d->type->lane_free(a);
+        d->type->lane_free(b);
+        d->type->close(d);
+    }
+}
+
+/* Random work on random lanes, each piece waiting for the last writer and the last readers of its operands through events: the same numbers
+ * as one after the other, with lanes that share a pool. */
+static void test_random_graph(void **state)
+{
+    enum { LANES = 4, CELLS = 6, STEPS = 400, N = 20000 };
+    (void)state;
+    struct zf_device *d = device_of(3, false);
+    struct zf_lane *lanes[LANES];
+    struct zf_event *done[STEPS];
+    float *cell[CELLS], expected[CELLS], *ones = floats(d, N);
+    int writer[CELLS], reader[CELLS][LANES];
+    for (int i = 0; i < N; i++) ones[i] = 1;
+    for (int i = 0; i < LANES; i++) lanes[i] = lane_of(d, "graph");
+    for (int c = 0; c < CELLS; c++) {
+        cell[c] = floats(d, N);
+        expected[c] = (float)c + 1;
+        for (int i = 0; i < N; i++) cell[c][i] = expected[c];
+        writer[c] = -1;
+        for (int l = 0; l < LANES; l++) reader[c][l] = -1;
+    }
+    for (int s = 0; s < STEPS; s++) {
+        struct zf_u32x4 r = zf_philox(77, 0, (uint64_t)s);
+        int l = (int)(r.v[0] % LANES), a = (int)(r.v[1] % CELLS), b = (int)(r.v[2] % CELLS), y = (int)(r.v[3] % CELLS);
+        int needs[3 + LANES] = {writer[a], writer[b], writer[y]};
+        for (int i = 0; i < LANES; i++) needs[3 + i] = reader[y][i];
+        for (int i = 0; i < 3 + LANES; i++)
+            if (needs[i] >= 0) d->type->event_wait(lanes[l], done[needs[i]]);
+        bool large = expected[a] + expected[b] > 1e6f; /* sums stay exact */
+        if (large)
+            d->type->copy(lanes[l], cell[y], ones, N * sizeof(float));
+        else
+            add(d, lanes[l], cell[a], cell[b], cell[y], N);
+        expected[y] = large ? 1 : expected[a] + expected[b];
+        done[s] = event_of(d);
+        d->type->event_record(lanes[l], done[s]);
+        writer[y] = s;
+        reader[a][l] = reader[b][l] = s;
+    }
+    for (int i = 0; i < LANES; i++) must_sync(d, lanes[i]);
+    for (int c = 0; c < CELLS; c++) {
+        for (int i = 0; i < N; i++) assert_true(cell[c][i] == expected[c]);
+        d->type->free(d, cell[c]);
+    }
+    d->type->free(d, ones);
+    for (int s = 0; s < STEPS; s++) d->type->event_free(done[s]);
+    for (int i = 0; i < LANES; i++) d->type->lane_free(lanes[i]);
+    d->type->close(d);
+}
+
+/* An event moves to a second lane while its record in the first is still under way; and is freed before it is done. */
+static void test_event_moves_and_dies(void **state)
+{
+    enum { N = 1 << 20 };
+    (void)state;
+    struct zf_device *d = device_of(2, false);
+    struct zf_lane *slow = lane_of(d, "slow"), *quick = lane_of(d, "quick"), *third = lane_of(d, "third");
+    float *x = floats(d, N), *y = floats(d, 1);
+    for (int round = 0; round < 10; round++) {
+        struct zf_event *v = event_of(d);
+        for (int i = 0; i < 10; i++) d->type->fill(slow, x, i < 9 ? 0 : round + 1, N * sizeof *x);
+        d->type->event_record(slow, v);
+        d->type->event_record(quick, v);
+        d->type->event_wait(third, v);
+        d->type->copy(third, y, x + N - 1, sizeof *y);
+        d->type->event_free(v);
+        must_sync(d, third);
+        unsigned char bytes[4], expected[4];
+        memcpy(bytes, y, 4);
+        memset(expected, round + 1, 4);
+        assert_memory_equal(bytes, expected, 4);
+        must_sync(d, slow);
+    }
+    d->type->free(d, x);
+    d->type->free(d, y);
+    d->type->lane_free(slow);
+    d->type->lane_free(quick);
+    d->type->lane_free(third);
+    d->type->close(d);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    for (int synchronous = 0; synchronous < 2; synchronous++) {
+        struct zf_device *d = device_of(1, synchronous);
+        struct zf_lane *l = lane_of(d, "errors"), *other = lane_of(d, "other");
+        struct zf_event *v = event_of(d);
+        float *x = floats(d, 4), *one = floats(d, 4);
+        for (int i = 0; i < 4; i++) one[i] = 1;
+        const struct zf_ops *ops = d->type->ops;
+        assert_int_equal(add(d, l, x, one, x, 4), ZF_OK);
+        assert_int_equal(add(d, l, NULL, one, x, 4), ZF_USAGE); /* the first error is kept */
+        ops->rope(l,
+                  &(struct zf_rope_args){
+                      .x = x, .table = one, .position = (const int32_t *)(const void *)one, .rows = 1, .heads = 1, .head_dim = 3, .ld = 4});
+        add(d, l, x, one, x, 4); /* not done */
+        d->type->event_record(l, v);
+        assert_int_equal(d->type->event_sync(v, &err), ZF_OK); /* nobody hangs */
+        assert_int_equal(d->type->event_wait(other, v), ZF_OK);
+        must_sync(d, other);
+        assert_int_equal(d->type->lane_sync(l, &err), ZF_USAGE);
+        assert_non_null(strstr(err.message, "add"));
+        assert_true(x[0] == 1);
+        assert_int_equal(add(d, l, x, one, x, 4), ZF_OK);
+        must_sync(d, l);
+        assert_true(x[0] == 2);
+        assert_int_equal(ops->add(l, &(struct zf_add_args){.type = ZF_BF16, .a = x, .b = x, .y = x, .n = 1}), ZF_USAGE);
+        assert_int_equal(d->type->lane_sync(l, &err), ZF_USAGE);
+        assert_int_equal(d->type->copy(l, NULL, x, 4), ZF_USAGE);
+        assert_int_equal(d->type->lane_sync(l, &err), ZF_USAGE);
+        d->type->event_free(v);
+        d->type->free(d, x);
+        d->type->free(d, one);
+        d->type->lane_free(l);
+        d->type->lane_free(other);
+        d->type->close(d);
+    }
+}
+
+/* Every op: all zero is no work; a type nobody has, and pointers that are missing, are refused in the call. */
+static void test_broken_calls(void **state)
+{
+    (void)state;
+    struct zf_device *d = device_of(1, false);
+    struct zf_lane *l = lane_of(d, "broken");
+    const struct zf_ops *o = d->type->ops;
+    enum zf_status expected = ZF_OK;
+#define ZF_OP(op) \
+    if (strcmp(#op, "clip_factor")) assert_int_equal(o->op(l, &(struct zf_##op##_args){0}), expected);
+#include "kernels/ops.def"
+#undef ZF_OP
+    must_sync(d, l);
+    assert_int_equal(o->clip_factor(l, &(struct zf_clip_factor_args){0}), ZF_USAGE);
+#define REFUSED(op, ...) assert_int_equal(o->op(l, &(struct zf_##op##_args){__VA_ARGS__}), ZF_USAGE)
+    float x[64] = {0};
+    int32_t index[4] = {0};
+    struct zf_segment segment = {0, 1, 0, 1};
+    for (enum zf_dtype t = ZF_F32; t <= ZF_BF16; t++) { /* f32: pointers are missing; bf16: even if none is */
+        float *p = t ? x : NULL;
+        int32_t *n = t ? index : NULL;
+        REFUSED(matmul, .type = t, .a = p, .b = p, .c = p, .m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1);
+        REFUSED(bias_backward, .type = t, .dy = p, .dbias = p, .rows = 1, .n = 1, .ld = 1);
+        REFUSED(embed, .type = t, .table = p, .index = n, .y = p, .rows = 1, .cols = 1);
+        REFUSED(embed_backward, .type = t, .dy = p, .index = n, .dtable = p, .rows = 1, .cols = 1);
+        REFUSED(norm, .type = t, .x = p, .y = p, .rows = 1, .groups = 1, .cols = 1, .ldx = 1, .ldy = 1);
+        REFUSED(norm_backward, .type = t, .dy = p, .x = p, .stats = p, .dx = p, .rows = 1, .groups = 1, .cols = 1, .lddy = 1, .ldx = 1,
+                .lddx = 1);
+        REFUSED(norm_backward_weight, .type = t, .dy = p, .x = p, .stats = p, .dweight = x, .rows = 1, .groups = 1, .cols = 1, .lddy = 1,
+                .ldx = 1);
+        REFUSED(rope, .type = t, .x = p, .table = p, .position = n, .rows = 1, .heads = 1, .head_dim = 2, .ld = 2);
+        REFUSED(attention, .type = t, .q = p, .k = p, .v = p, .o = p, .segments = &segment, .segment_count = 1, .heads = 1, .kv_heads = 1,
+                .head_dim = 2, .ldq = 2, .ldkv = 2, .ldo = 2);
+        REFUSED(attention_backward, .type = t, .q = p, .k = p, .v = p, .o = p, .do_ = p, .lse = p, .dq = p, .dk = p, .dv = p, .delta = p,
+                .segments = &segment, .segment_count = 1, .heads = 1, .kv_heads = 1, .head_dim = 2, .ldq = 2, .ldkv = 2, .ldo = 2,
+                .lddo = 2, .lddq = 2, .lddkv = 2);
+        REFUSED(activation, .type = t, .x = p, .y = p, .rows = 1, .n = 1, .ldx = 1, .ldy = 1);
+        REFUSED(activation_backward, .type = t, .dy = p, .x = p, .dx = p, .rows = 1, .n = 1, .lddy = 1, .ldx = 1, .lddx = 1);
+        REFUSED(add, .type = t, .a = p, .b = p, .y = p, .n = 1);
+        REFUSED(copy_rows, .type = t, .from = p, .to = p, .rows = 1, .cols = 1, .ld_from = 1, .ld_to = 1);
+        REFUSED(cross_entropy, .type = t, .logits = p, .target = n, .loss = p, .rows = 1, .n = 1, .ld = 1);
+        REFUSED(adamw, .type = t, .master = p, .m = p, .v = p, .g = p, .n = 1, .t = 1);
+    }
+    REFUSED(sum_losses, .rows = 1);
+    REFUSED(sum_squares, .n = 1);
+    REFUSED(adamw, .master = x, .m = x, .v = x, .g = x, .n = 1); /* t = 0 */
+    REFUSED(rope, .x = x, .table = x, .position = index, .rows = 1, .heads = 1, .head_dim = 3, .ld = 3);
+    REFUSED(rope, .x = x, .table = x, .position = index, .rows = 1, .heads = 1, .head_dim = ZF_HEAD_DIM_MAX + 2, .ld = 1000);
+    REFUSED(matmul, .a = x, .b = x, .c = x, .m = 2, .n = 2, .k = 3, .lda = 2, .ldb = 2, .ldc = 2);
+    REFUSED(norm, .x = x, .y = x, .rows = 1, .groups = 3, .cols = 2, .ldx = 5, .ldy = 6);
+    REFUSED(norm, .x = x, .y = x, .residual = x, .rows = 1, .groups = 1, .cols = 2, .ldx = 2, .ldy = 2);
+    REFUSED(activation, .kind = ZF_SWIGLU, .x = x, .y = x, .rows = 1, .n = 2, .ldx = 3, .ldy = 2);
+    REFUSED(attention, .q = x, .k = x, .v = x, .o = x, .segments = &segment, .segment_count = 1, .heads = 3, .kv_heads = 2, .head_dim = 2,
+            .ldq = 6, .ldkv = 6, .ldo = 6);
+    assert_int_equal(d->type->lane_sync(l, &err), ZF_USAGE);
+    assert_non_null(strstr(err.message, "clip_factor"));
+    for (size_t i = 0; i < 64; i++) assert_true(x[i] == 0);
+    d->type->lane_free(l);
+    d->type->close(d);
+}
+
+static void test_busy(void **state)
+{
+    enum { N = 1 << 20 };
+    (void)state;
+    struct zf_device *d = device_of(2, false);
+    struct zf_lane *l = lane_of(d, "busy"), *idle = lane_of(d, "idle");
+    struct zf_event *v = event_of(d);
+    float *x = floats(d, N);
+    double from = zf_clock();
+    for (int i = 0; i < 20; i++) add(d, l, x, x, x, N);
+    d->type->event_record(l, v);
+    d->type->event_wait(idle, v);
+    must_sync(d, idle);
+    must_sync(d, l);
+    double wall = zf_clock() - from;
+    assert_true(d->type->lane_busy(l) > 0 && d->type->lane_busy(l) <= wall);
+    assert_true(d->type->lane_busy(idle) == 0); /* waiting is no work */
+    d->type->event_free(v);
+    d->type->free(d, x);
+    d->type->lane_free(l); /* and with work left in it */
+    for (int i = 0; i < 50; i++) d->type->fill(idle, &from, i, sizeof from);
+    d->type->lane_free(idle);
+    unsigned char last[sizeof from], expected[sizeof from];
+    memcpy(last, &from, sizeof from);
+    memset(expected, 49, sizeof expected);
+    assert_memory_equal(last, expected, sizeof last);
+    d->type->close(d);
+}
+
+static void test_memory(void **state)
+{
+    static const size_t sizes[] = {0, 1, 63, 64, 65, 4096, 300000, 5000001, 9 << 20};
+    enum { N = sizeof sizes / sizeof *sizes };
+    (void)state;
+    struct zf_device *d = device_of(1, false);
+    struct zf_device_info info;
+    void *p[N];
+    size_t total = 0;
+    for (int round = 0; round < 3; round++) {
+        total = 0;
+        for (size_t i = 0; i < N; i++) {
+            enum zf_mem_tag tag = i % 2 ? ZF_TAG_WEIGHTS : ZF_TAG_MOMENTS;
+            assert_int_equal(d->type->alloc(d, i % 3 ? ZF_MEM_DEVICE : ZF_MEM_PINNED, tag, sizes[i], &p[i], &err), ZF_OK);
+            assert_true((uintptr_t)p[i] % 64 == 0);
+            for (size_t j = 0; j < sizes[i]; j++) assert_true(((char *)p[i])[j] == 0);
+            memset(p[i], 0xab, sizes[i]);
+            total += sizes[i];
+        }
+        d->type->info(d, &info);
+        assert_int_equal(info.bytes[ZF_TAG_WEIGHTS], 1 + 64 + 4096 + 5000001);
+        assert_int_equal(info.bytes[ZF_TAG_WEIGHTS] + info.bytes[ZF_TAG_MOMENTS], total);
+        assert_int_equal(info.peak_bytes, total);
+        for (size_t i = 0; i < N; i++) d->type->free(d, p[round == 1 ? N - 1 - i : i]);
+        d->type->free(d, NULL);
+        d->type->info(d, &info);
+        assert_int_equal(info.bytes[ZF_TAG_WEIGHTS] + info.bytes[ZF_TAG_MOMENTS], 0);
+        assert_int_equal(info.peak_bytes, total);
+    }
+    assert_int_equal(d->type->alloc(d, ZF_MEM_DEVICE, ZF_TAG_WEIGHTS, SIZE_MAX, &p[0], &err), ZF_MEMORY);
+    assert_int_equal(d->type->alloc(d, ZF_MEM_DEVICE, ZF_TAG_WEIGHTS, SIZE_MAX / 2, &p[0], &err), ZF_MEMORY);
+    assert_non_null(strstr(err.message, "weights"));
+    assert_int_equal(d->type->alloc(d, ZF_MEM_DEVICE, ZF_MEM_TAGS, 1, &p[0], &err), ZF_USAGE);
+    d->type->close(d);
+}
+
+static void test_choice(void **state)
+{
+    (void)state;
+    struct zf_device *d;
+    struct zf_device_info info;
+    assert_int_equal(zf_device_open(&d, "abacus", NULL, &err), ZF_USAGE);
+    assert_non_null(strstr(err.message, "abacus"));
+    assert_non_null(strstr(err.message, "host"));
+    assert_null(d);
+    assert_int_equal(zf_device_open(&d, "host", &(struct zf_device_options){.isa = "mmx"}, &err), ZF_USAGE);
+    assert_non_null(strstr(err.message, "avx512, avx2, scalar"));
+    assert_int_equal(zf_device_open(&d, "host", &(struct zf_device_options){.threads = -1}, &err), ZF_USAGE);
+    assert_int_equal(zf_device_open(&d, "host", &(struct zf_device_options){.threads = 1 << 30}, &err), ZF_USAGE);
+    assert_int_equal(zf_device_open(&d, "host", &(struct zf_device_options){.isa = "scalar", .threads = 2}, &err), ZF_OK);
+    d->type->info(d, &info);
+    assert_string_equal(info.isa, "scalar");
+    assert_int_equal(info.threads, 2);
+    assert_int_equal(strncmp(info.products, "oneDNN ", 7), 0);
+    assert_int_equal(strncmp(info.description, "2 threads, scalar, oneDNN ", 26), 0);
+    assert_true(info.total_bytes > 0 && info.free_bytes <= info.total_bytes);
+    d->type->close(d);
+    assert_int_equal(zf_device_open(&d, "host", NULL, &err), ZF_OK);
+    d->type->info(d, &info);
+    assert_true(info.threads >= 1);
+    d->type->close(d);
+    assert_int_equal(zf_dtype_size(ZF_BF16), 2);
+    assert_string_equal(zf_dtype_name(ZF_I64), "i64");
+    assert_int_equal(zf_dtype_size(ZF_DTYPES), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_order),        cmocka_unit_test(test_events_between_lanes),
+        cmocka_unit_test(test_random_graph), cmocka_unit_test(test_event_moves_and_dies),
+        cmocka_unit_test(test_errors),       cmocka_unit_test(test_broken_calls),
+        cmocka_unit_test(test_busy),         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_choice),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
