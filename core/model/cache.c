@@ -34,7 +34,9 @@ fail:
 
 void zf_cache_free(struct zf_cache *c)
 {
+    struct zf_err ignored;
     if (!c) return;
+    c->m->device->type->lane_sync(c->m->lane, &ignored); /* after a failure work may still be under way */
     c->m->device->type->free(c->m->device, c->keys);
     zf_workspace_free(c->work, c->m->device);
     zf_batch_free(&c->batch);

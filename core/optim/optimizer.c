@@ -48,6 +48,8 @@ void zf_optimizer_free(struct zf_optimizer *o)
 {
     if (!o->model) return;
     struct zf_device *d = o->model->device;
+    struct zf_err ignored;
+    if (o->model->lane) d->type->lane_sync(o->model->lane, &ignored); /* after a failure work may still be under way */
     void *const all[] = {o->m, o->v, o->partial, o->loss, o->norm, o->seen};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) d->type->free(d, all[i]);
     *o = (struct zf_optimizer){0};

@@ -134,14 +134,27 @@ static enum zf_status make_batch(struct job *j, struct zf_err *e)
     return s;
 }
 
+/* PREFIX.NAME, whichever accepted spelling of a parameter's name the file has (wte.weight, transformer.wte.weight). */
+static const struct zf_st_tensor *golden_find(const struct job *j, const char *prefix, const char *name)
+{
+    char text[512];
+    size_t n = strlen(prefix);
+    snprintf(text, sizeof text, "%s%s", prefix, name);
+    const struct zf_st_tensor *t = zf_st_find(&j->golden, text);
+    for (size_t i = 0; !t && n && name[0] && i < j->golden.count; i++) {
+        const char *found = j->golden.list[i].name;
+        const char *canonical = strncmp(found, prefix, n) ? NULL : zf_family_canonical(&j->model.config, found + n, text, sizeof text);
+        if (canonical && !strcmp(canonical, name)) t = &j->golden.list[i];
+    }
+    return t;
+}
+
 static enum zf_status golden_floats(struct job *j, const char *prefix, const char *name, size_t n, bool *found, struct zf_err *e)
 {
-    char full[512];
-    snprintf(full, sizeof full, "%s%s", prefix, name);
-    const struct zf_st_tensor *t = zf_st_find(&j->golden, full);
+    const struct zf_st_tensor *t = golden_find(j, prefix, name);
     *found = t != NULL;
     if (!t) return ZF_OK;
-    if (t->elements != n) return zf_fail(e, ZF_FORMAT, j->v->golden, "tensor %s has %zu elements; %zu belong there", full, t->elements, n);
+    if (t->elements != n) return zf_fail(e, ZF_FORMAT, j->v->golden, "tensor %s has %zu elements; %zu belong there", t->name, t->elements, n);
     return zf_st_floats(j->theirs, t, 0, n, e);
 }
 
@@ -188,8 +201,10 @@ static enum zf_status compare_gradients(struct job *j, struct zf_err *e)
         ZF_TRY(add(&j->table, 1e-5, distance(j->ours, j->theirs, n) / (own > floor ? own : floor), e, "grad.", q->name));
     }
     for (size_t i = 0; i < j->golden.count; i++) {
+        char text[512];
         const char *name = j->golden.list[i].name;
-        if (!strncmp(name, "grad.", 5) && !zf_param_find(p, name + 5) && !(j->model.config.tied && !strcmp(name, "grad.lm_head.weight")))
+        const char *own = strncmp(name, "grad.", 5) ? NULL : zf_family_canonical(&j->model.config, name + 5, text, sizeof text);
+        if (own && !zf_param_find(p, own) && !(j->model.config.tied && !strcmp(own, "lm_head.weight")))
             return zf_fail(e, ZF_FORMAT, j->v->golden, "it has a gradient of %s, which this model does not have", name + 5);
     }
     return ZF_OK;
