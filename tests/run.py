@@ -19,8 +19,8 @@ SAN = {
 # name, meson options, factor on time limits, which of the tests run (a folder under tests/, or a test's name); None: all
 BUILDS = [
     ("plain", ["-Dwerror=true"], 1, None),
-    ("asan", ["-Db_sanitize=address,undefined", "-Db_lundef=false"], 4, None),
-    ("tsan", ["-Db_sanitize=thread", "-Db_lundef=false"], 8, {"base", "kernels", "train-threads"}),
+    ("asan", ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Doptimization=1"], 4, None),
+    ("tsan", ["-Db_sanitize=thread", "-Db_lundef=false", "-Doptimization=1"], 8, {"base", "kernels", "train-threads"}),
 ]
 GOOD, SKIPPED = {"OK", "EXPECTEDFAIL"}, {"SKIP"}
 

@@ -61,10 +61,12 @@ def test_another_run_in_the_directory_is_refused(folder):
     expect(open(os.path.join(out, "metrics.jsonl"), "rb").read() == before, "the other run was changed")
 
 
-def test_foreign_files_stay(folder):
+def test_a_directory_with_foreign_files_is_refused(folder):
     os.mkdir(os.path.join(folder, "out"))
     h.write(os.path.join(folder, "out", "thesis.tex"), "mine")
-    small_run(folder, train={"steps": 2})
+    h.text_file(folder)
+    done = h.run(h.cfg(folder), "--plain", code=1)
+    expect("thesis.tex" in done.stderr and os.listdir(os.path.join(folder, "out")) == ["thesis.tex"], "something was written beside it", done.stderr)
     expect(open(os.path.join(folder, "out", "thesis.tex")).read() == "mine", "a foreign file was changed")
 
 
