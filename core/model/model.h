@@ -19,7 +19,6 @@ struct zf_model {
     float *weights;            /* [params.elements] */
     float *grad;               /* [params.elements]; NULL until zf_model_reserve with training */
     struct zf_workspace *work; /* activations for the largest micro-batch */
-    char note[768];            /* what was ignored at loading; empty if nothing */
 };
 
 /* Sizes of the workspace, by the same function that lays it out: the plan and the allocation cannot disagree. */
@@ -31,8 +30,18 @@ struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, 
 
 /* Weights from a Hugging Face folder, or random ones if `hf` is NULL (init_std, seed). Allocates weights only. */
 struct zf_hf;
+struct zf_st_tensor;
 enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed, struct zf_device *d, struct zf_err *e);
 void zf_model_close(struct zf_model *m);
+
+/* The tensor of each parameter, in the order of the list: found[params->count], zeroed. Every one is there, once, with the right shape, and a tied head equals its
+ * embedding; else ZF_FORMAT. note: what was ignored; empty if nothing. */
+struct zf_source {
+    const struct zf_st_tensor *tensor;
+    const char *file;
+};
+enum zf_status zf_sources_find(struct zf_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf, char *note,
+                               size_t size, struct zf_err *e);
 
 /* Allocates gradients (training) and the workspace for micro-batches of up to `tokens` tokens. Once. */
 enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, bool training, struct zf_err *e);

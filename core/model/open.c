@@ -69,31 +69,30 @@ static bool same_values(const struct zf_st_tensor *a, const struct zf_st_tensor 
     return a->type == b->type && a->bytes == b->bytes && !memcmp(a->data, b->data, a->bytes);
 }
 
-/* The tensor of each parameter, in the order of the list; every needed one found, shapes right. */
-struct source {
-    const struct zf_st_tensor *tensor;
-    const char *file;
-};
-
-static enum zf_status find_sources(struct source *found, struct zf_model *m, const struct zf_hf *hf, struct zf_err *e)
+enum zf_status zf_sources_find(struct zf_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf, char *note,
+                               size_t size, struct zf_err *e)
 {
-    const struct zf_params *p = &m->params;
     const struct zf_st_tensor *head = NULL;
     size_t unknown = 0;
+    note[0] = 0;
     for (size_t i = 0; i < zf_hf_tensor_count(hf); i++) {
         const char *file;
         char buffer[512];
         const struct zf_st_tensor *t = zf_hf_tensor(hf, i, &file);
-        const char *name = zf_family_canonical(&m->config, t->name, buffer, sizeof buffer);
+        const char *name = zf_family_canonical(c, t->name, buffer, sizeof buffer);
         if (!name) continue;
         const struct zf_param *q = zf_param_find(p, name);
         if (q && found[q - p->list].tensor)
             return zf_fail(e, ZF_FORMAT, file, "tensor %s is there twice, as %s and as %s", q->name, found[q - p->list].tensor->name, t->name);
-        if (q) found[q - p->list] = (struct source){t, file};
-        else if (m->config.tied && !strcmp(name, "lm_head.weight")) head = t;
-        else if (!unknown++) snprintf(m->note, sizeof m->note, "%s is no tensor of this model and was ignored", t->name);
+        if (q) found[q - p->list] = (struct zf_source){t, file};
+        else if (c->tied && !strcmp(name, "lm_head.weight")) head = t;
+        else if (!unknown++) {
+            char escaped[256];
+            zf_st_escape(escaped, sizeof escaped, t->name);
+            snprintf(note, size, "%s is no tensor of this model and was ignored", escaped);
+        }
     }
-    if (unknown > 1) snprintf(m->note + strlen(m->note), sizeof m->note - strlen(m->note), ", like %zu others", unknown - 1);
+    if (unknown > 1) snprintf(note + strlen(note), size - strlen(note), ", like %zu others", unknown - 1);
     for (size_t i = 0; i < p->count; i++) {
         if (!found[i].tensor)
             return zf_fail(e, ZF_FORMAT, hf->path, "tensor %s is in none of its files; config.json asks for it; the download may be incomplete", p->list[i].name);
@@ -123,7 +122,7 @@ static void init_tensor(float *to, const struct zf_model *m, const struct zf_par
     for (size_t i = 0; i < n; i++) to[i] = (float)(std * zf_normal(seed, ZF_STREAM_INIT, stream, i));
 }
 
-static enum zf_status fill_weights(struct zf_model *m, const struct source *sources, uint64_t seed, struct zf_err *e)
+static enum zf_status fill_weights(struct zf_model *m, const struct zf_source *sources, uint64_t seed, struct zf_err *e)
 {
     const struct zf_device_type *t = m->device->type;
     size_t largest = 0;
@@ -148,7 +147,7 @@ static enum zf_status fill_weights(struct zf_model *m, const struct source *sour
 enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed, struct zf_device *d, struct zf_err *e)
 {
     *out = (struct zf_model){.config = *c, .device = d};
-    struct source *sources = NULL;
+    struct zf_source *sources = NULL;
     void *weights;
     enum zf_status s;
     ZF_GOTO(fail, s, zf_params_build(&out->params, &out->config, &out->arena, e));
@@ -157,7 +156,8 @@ enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config 
             s = zf_fail_memory(e, "the list of tensors");
             goto fail;
         }
-        ZF_GOTO(fail, s, find_sources(sources, out, hf, e));
+        char note[512];
+        ZF_GOTO(fail, s, zf_sources_find(sources, c, &out->params, hf, note, sizeof note, e));
     }
     ZF_GOTO(fail, s, d->type->lane_new(d, "compute", &out->lane, e));
     ZF_GOTO(fail, s, d->type->alloc(d, ZF_MEM_DEVICE, ZF_TAG_WEIGHTS, out->params.elements * sizeof(float), &weights, e));

@@ -33,7 +33,7 @@ struct zf_setup {
 
 enum zf_status zf_setup_model(struct zf_setup *s, const struct zf_options *o, struct zf_err *e);
 enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struct zf_err *e);
-/* Opens and verifies the weight files' headers. */
+/* Opens the weight files, verifies their headers, and that every parameter's tensor is there. */
 enum zf_status zf_setup_weights(struct zf_setup *s, struct zf_err *e);
 void zf_setup_free(struct zf_setup *s);
 

@@ -188,7 +188,6 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, char *
     if (!s) {
         zf_record_start(&t);
         for (size_t i = 0; i < setup->notes.count; i++) zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
-        if (t.model.note[0]) zf_record_text(&t, "note", "%s", t.model.note);
         s = zf_trainer_loop(&t, &end, e);
         if (!s) s = end_run(&t, end, e);
         else if (s != ZF_BUSY) broken_run(&t, e);
