@@ -56,7 +56,7 @@ enum zf_norm_kind { ZF_LAYERNORM, ZF_RMSNORM };
 
 /* Rows of `groups` vectors of `cols` elements each: vector (r, g) is x + r*ldx + g*cols. Ordinary norms have groups = 1; the norms of
  * Qwen3's queries and keys one group a head, with the same weights. If residual is given, x + residual is normed and
- * stored in sum ([rows][cols], groups = 1). y may be x. stats[(r*groups + g)*2] = mean (0 for RMS), rstd. */
+ * stored in sum (residual and sum are [rows][cols], groups = 1). y may be x. stats[(r*groups + g)*2] = mean (0 for RMS), rstd. */
 struct zf_norm_args {
     enum zf_dtype type;
     enum zf_norm_kind kind;

@@ -19,7 +19,7 @@ struct slot {
 };
 
 /* One thread puts in, one takes out: `issued` is written by the one, `finished` by the other. Both spin shortly before they sleep, and who
- * advances a counter wakes the other only if it says that it sleeps (each writes its own word, then reads the other's: no wake is lost). */
+ * advances a counter wakes the other only if it sleeps for that (each writes its own word, then reads the other's: no wake is lost). */
 struct zf_lane {
     struct zf_host *host;
     pthread_t thread;
@@ -28,7 +28,7 @@ struct zf_lane {
 
     _Atomic uint64_t issued, finished;
     atomic_bool quit, sleeps; /* sleeps: the lane's thread, for work */
-    atomic_int waiters;       /* threads that sleep until `finished` grows */
+    _Atomic uint64_t wanted;  /* the least `finished` for which a thread sleeps */
     pthread_mutex_t lock;     /* for sleeping, and over error */
     pthread_cond_t arrived, done;
 
@@ -120,9 +120,21 @@ static void await_finished(struct zf_lane *l, uint64_t count)
     for (int spin = 0; spin < SPINS && atomic_load(&l->finished) < count; spin++) __builtin_ia32_pause();
     if (atomic_load(&l->finished) >= count) return;
     pthread_mutex_lock(&l->lock);
-    atomic_fetch_add(&l->waiters, 1);
-    while (atomic_load(&l->finished) < count) pthread_cond_wait(&l->done, &l->lock);
-    atomic_fetch_sub(&l->waiters, 1);
+    for (;;) {
+        if (atomic_load(&l->wanted) > count) atomic_store(&l->wanted, count);
+        if (atomic_load(&l->finished) >= count) break;
+        pthread_cond_wait(&l->done, &l->lock);
+    }
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void finish(struct zf_lane *l, uint64_t count)
+{
+    atomic_store(&l->finished, count);
+    if (count < atomic_load(&l->wanted)) return;
+    pthread_mutex_lock(&l->lock);
+    atomic_store(&l->wanted, UINT64_MAX); /* who wants more says so again */
+    pthread_cond_broadcast(&l->done);
     pthread_mutex_unlock(&l->lock);
 }
 
@@ -132,11 +144,7 @@ static void *lane_thread(void *arg)
     omp_set_num_threads(1); /* the matrix library's own threads would fight with the pool's */
     for (uint64_t next = 0; await_work(l, next);) {
         perform(l, &l->ring[next % RING]);
-        atomic_store(&l->finished, ++next);
-        if (!atomic_load(&l->waiters)) continue;
-        pthread_mutex_lock(&l->lock);
-        pthread_cond_broadcast(&l->done);
-        pthread_mutex_unlock(&l->lock);
+        finish(l, ++next);
     }
     return NULL;
 }
@@ -155,7 +163,7 @@ enum zf_status zf_host_issue(struct zf_lane *l, const struct zf_host_work *work,
         return status;
     }
     uint64_t n = atomic_load(&l->issued);
-    if (n >= RING) await_finished(l, n - RING + 1);
+    if (n - atomic_load(&l->finished) == RING) await_finished(l, n - RING / 2); /* one wake for half a ring */
     struct slot *s = &l->ring[n % RING];
     s->work = work;
     memcpy(&s->args, args, size);
@@ -198,6 +206,7 @@ enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf
     if (!l) return zf_fail_memory(e, "a lane");
     l->host = (struct zf_host *)d;
     l->synchronous = l->host->synchronous;
+    atomic_store(&l->wanted, UINT64_MAX);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->arrived, NULL);
     pthread_cond_init(&l->done, NULL);

@@ -34,21 +34,20 @@ static double within(double x, double least, double most)
 }
 
 /* Multiply-adds of a tile: enough to be worth handing out, few enough that many threads find work. Rows first: a tile as wide as c reads
- * and packs b once for its rows, which costs as much as READ rows more (and more if b is transposed). Measured, one thread, whole product
- * against these tiles: 1024x576x1536 147, 143 GFLOP/s; b transposed 149, 140; 576x1536x1024 a transposed 112, 116; 256x49152x576 111, 115.
- */
+ * and packs b once for its rows, which costs as much as READ rows more (and more if b is transposed). Measured, GFLOP/s of one thread, whole
+ * product, these tiles: 1024x576x1536 147, 143; b transposed 149, 144; 576x1536x1024 a transposed 112, 116; 256x49152x576 111, 115. */
 enum { READ = 16, ROWS_MOST = 256, COLS_LEAST = 512, COLS_LEAST_FEW_ROWS = 64 };
-static const double LEAST = 4e6, MOST = 128e6;
+static const double LEAST = 8e6, MOST = 128e6;
 
 static struct grid grid_of(const struct zf_matmul_args *a)
 {
     struct grid g;
-    double k = (double)(a->k ? a->k : 1), row = k * (double)a->n, rows_least = a->trans_b ? 192 : 64;
+    double k = (double)(a->k ? a->k : 1), row = k * (double)a->n, rows_least = a->trans_b ? 256 : 64;
     double rows = within(MOST / row, rows_least, ROWS_MOST);
     g.rows = part_of(a->m, rows < LEAST / row ? LEAST / row : rows);
     double cols = MOST / (k * (double)(g.rows + READ));
     if (g.rows == a->m && g.rows < rows_least)
-        cols = within(LEAST / (k * (double)(g.rows + READ)), COLS_LEAST_FEW_ROWS, cols);
+        cols = within(2 * LEAST / (k * (double)(g.rows + READ)), COLS_LEAST_FEW_ROWS, cols); /* long rows of b: memory is the limit */
     else
         cols = cols < COLS_LEAST ? COLS_LEAST : cols;
     g.cols = part_of(a->n, cols);

@@ -1,7 +1,8 @@
 /* An instruction-set path: all kernels but matmul, compiled once for scalar, AVX2+FMA and AVX-512 each (meson.build), chosen at run time.
  *
  * A kernel is cut into tasks by its arguments alone, never by the number of threads; a task writes what no other task of the kernel writes.
- * Each file of kernels here defines `const struct zf_host_kernel ZF_PATH(zf_host_NAME)` for the rows of ops.def it implements, and uses vec.h. */
+ * Each file of kernels here defines `const struct zf_host_kernel ZF_PATH(zf_host_NAME)` for the rows of ops.def it implements, and uses
+ * vec.h. Arguments are checked before (issue.c). */
 #ifndef ZF_HOST_PATH_H
 #define ZF_HOST_PATH_H
 
@@ -12,15 +13,15 @@ struct zf_host_kernel {
     void (*run)(const void *args, size_t task);
 };
 
-/* Rows of `cols` elements: as many a task as make work worth handing out; how many tasks that makes of `rows` (more than 0). */
+/* Rows of `cols` elements: as many a task as make work worth handing out; how many tasks that makes of `rows`. */
 enum { ZF_HOST_TASK = 16384 };
 static inline size_t zf_host_rows_per_task(size_t cols)
 {
-    return cols >= ZF_HOST_TASK ? 1 : ZF_HOST_TASK / cols;
+    return cols >= ZF_HOST_TASK ? 1 : ZF_HOST_TASK / (cols ? cols : 1);
 }
 static inline size_t zf_host_tasks(size_t n, size_t each)
 {
-    return (n - 1) / each + 1;
+    return n ? (n - 1) / each + 1 : 0;
 }
 static inline size_t zf_host_end(size_t n, size_t each, size_t task) /* of a task that begins at task * each */
 {
