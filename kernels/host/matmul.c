@@ -34,8 +34,9 @@ static double within(double x, double least, double most)
 }
 
 /* Multiply-adds of a tile: enough to be worth handing out, few enough that many threads find work. Rows first: a tile as wide as c reads
- * and packs b once for its rows, which costs as much as READ rows more (and more if b is transposed). Measured, GFLOP/s of one thread, whole
- * product, these tiles: 1024x576x1536 147, 143; b transposed 149, 144; 576x1536x1024 a transposed 112, 116; 256x49152x576 111, 115. */
+ * and packs b once for its rows, which costs as much as READ rows more (and more if b is transposed).
+ * Measured, GFLOP/s of one thread, whole product and these tiles: 1024x576x1536 147, 143; b transposed 149, 144;
+ * 576x1536x1024 a transposed 112, 116; 256x49152x576 111, 115. */
 enum { READ = 16, ROWS_MOST = 256, COLS_LEAST = 512, COLS_LEAST_FEW_ROWS = 64 };
 static const double LEAST = 8e6, MOST = 128e6;
 
