@@ -1,0 +1,640 @@
+/* Attention forward and backward: every path this processor runs against loops in double, over many shapes.
+ * Everything that must not be read or written (gaps between rows, rows of no segment) holds a NaN. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "core/base/rng.h"
+#include "kernels/host/path.h"
+#include "tests/kernels/reference_attention.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PATHS(X) X(scalar) X(avx2) X(avx512)
+#define X(path) extern const struct zf_host_kernel zf_host_attention_##path, zf_host_attention_backward_##path;
+PATHS(X)
+#undef X
+
+enum { PATH_COUNT = 3, SEGMENTS_MAX = 4096 };
+
+static const struct path {
+    const char *name;
+    const struct zf_host_kernel *forward, *backward;
+} paths[PATH_COUNT] = {
+#define X(path) {#path, &zf_host_attention_##path, &zf_host_attention_backward_##path},
+    PATHS(X)
+#undef X
+};
+
+static bool path_runs(size_t i)
+{
+    bool runs[PATH_COUNT] = {true, __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"), __builtin_cpu_supports("avx512f")};
+    return runs[i];
+}
+
+/* ---- random numbers and arrays ---- */
+
+static uint64_t seed, drawn;
+
+static size_t below(size_t n)
+{
+    return (size_t)(zf_uniform(seed, ZF_STREAM_TEST, 0, drawn++) * (double)n);
+}
+
+static float poison(void)
+{
+    uint32_t u = 0x7fc0beefu;
+    float f;
+    memcpy(&f, &u, sizeof f);
+    return f;
+}
+
+/* Rows of `cols` numbers, ld apart, and nothing after the last: a sanitizer sees what reads or writes too far. */
+struct matrix {
+    float *at;
+    size_t rows, cols, ld, size;
+};
+
+static struct matrix matrix_new(size_t rows, size_t cols, size_t ld)
+{
+    struct matrix m = {NULL, rows, cols, ld, rows ? (rows - 1) * ld + cols : 0};
+    m.at = malloc(m.size * sizeof(float) + 1);
+    assert_non_null(m.at);
+    for (size_t i = 0; i < m.size; i++) m.at[i] = poison();
+    return m;
+}
+
+static void matrix_randomize_row(struct matrix m, size_t row, double size)
+{
+    for (size_t c = 0; c < m.cols; c++) m.at[row * m.ld + c] = (float)(size * zf_normal(seed, ZF_STREAM_TEST, 1, drawn++));
+}
+
+static double *to_double(struct matrix m)
+{
+    double *d = malloc(m.size * sizeof(double) + 1);
+    assert_non_null(d);
+    for (size_t i = 0; i < m.size; i++) d[i] = (double)m.at[i];
+    return d;
+}
+
+/* Relative L2 distance over the rows in `rows`; elsewhere the poison must be untouched. */
+static double distance(struct matrix m, const double *expected, const bool *rows)
+{
+    double error = 0, norm = 0;
+    float p = poison();
+    for (size_t i = 0; i < m.size; i++) {
+        if (i % m.ld < m.cols && rows[i / m.ld]) {
+            error += ((double)m.at[i] - expected[i]) * ((double)m.at[i] - expected[i]);
+            norm += expected[i] * expected[i];
+        } else {
+            assert_memory_equal(&m.at[i], &p, sizeof p);
+        }
+    }
+    return sqrt(error / (norm + 1e-30));
+}
+
+/* ---- a problem: shapes, inputs, what each path made of it ---- */
+
+struct shape {
+    size_t heads, kv_heads, head_dim, segments, shortest, longest;
+    bool cached; /* segments of fewer queries than keys, and empty ones */
+};
+
+struct problem {
+    struct shape shape;
+    struct zf_segment segments[SEGMENTS_MAX];
+    bool *in_q, *in_k; /* rows of a segment */
+    size_t q_rows, k_rows, ldq, ldkv, ldo;
+    float scale;
+    struct matrix q, k, v, do_;
+};
+
+struct result {
+    struct matrix o, lse, dq, dk, dv, delta;
+};
+
+static void problem_init(struct problem *p, const struct shape *s)
+{
+    size_t width = s->heads * s->head_dim, kv_width = s->kv_heads * s->head_dim;
+    memset(p, 0, sizeof *p);
+    p->shape = *s;
+    p->scale = (float)(1 / sqrt((double)s->head_dim));
+    for (size_t i = 0; i < s->segments; i++) {
+        size_t keys = s->shortest + below(s->longest - s->shortest + 1), queries = s->cached ? below(keys + 1) : keys;
+        p->q_rows += below(3);
+        p->k_rows += below(3);
+        p->segments[i] = (struct zf_segment){p->q_rows, queries, p->k_rows, keys};
+        p->q_rows += queries;
+        p->k_rows += keys;
+    }
+    p->q_rows += 1 + below(2);
+    p->k_rows += below(2);
+    p->ldq = width + below(20);
+    p->ldkv = kv_width + below(20);
+    p->ldo = width + below(20);
+    p->q = matrix_new(p->q_rows, width, p->ldq);
+    p->k = matrix_new(p->k_rows, kv_width, p->ldkv);
+    p->v = matrix_new(p->k_rows, kv_width, p->ldkv);
+    p->do_ = matrix_new(p->q_rows, width, p->ldo);
+    p->in_q = calloc(p->q_rows + 1, sizeof *p->in_q);
+    p->in_k = calloc(p->k_rows + 1, sizeof *p->in_k);
+    for (size_t i = 0; i < s->segments; i++) {
+        const struct zf_segment *g = &p->segments[i];
+        for (size_t r = g->q_begin; r < g->q_begin + g->q_count; r++) {
+            p->in_q[r] = true;
+            matrix_randomize_row(p->q, r, 1.5);
+            matrix_randomize_row(p->do_, r, 1);
+        }
+        for (size_t r = g->k_begin; r < g->k_begin + g->k_count; r++) {
+            p->in_k[r] = true;
+            matrix_randomize_row(p->k, r, 1.5);
+            matrix_randomize_row(p->v, r, 1);
+        }
+    }
+}
+
+static void problem_free(struct problem *p)
+{
+    free(p->q.at);
+    free(p->k.at);
+    free(p->v.at);
+    free(p->do_.at);
+    free(p->in_q);
+    free(p->in_k);
+}
+
+static struct result result_new(const struct problem *p)
+{
+    return (struct result){
+        .o = matrix_new(p->q_rows, p->q.cols, p->ldo + 1),
+        .lse = matrix_new(p->q_rows, p->shape.heads, p->shape.heads),
+        .dq = matrix_new(p->q_rows, p->q.cols, p->ldq + 3),
+        .dk = matrix_new(p->k_rows, p->k.cols, p->ldkv + 5),
+        .dv = matrix_new(p->k_rows, p->k.cols, p->ldkv + 5),
+        .delta = matrix_new(p->q_rows, p->shape.heads, p->shape.heads)};
+}
+
+static void result_free(struct result *r)
+{
+    free(r->o.at);
+    free(r->lse.at);
+    free(r->dq.at);
+    free(r->dk.at);
+    free(r->dv.at);
+    free(r->delta.at);
+}
+
+static void assert_same_bits(const struct result *a, const struct result *b)
+{
+    assert_memory_equal(a->o.at, b->o.at, a->o.size * sizeof(float));
+    assert_memory_equal(a->lse.at, b->lse.at, a->lse.size * sizeof(float));
+    assert_memory_equal(a->dq.at, b->dq.at, a->dq.size * sizeof(float));
+    assert_memory_equal(a->dk.at, b->dk.at, a->dk.size * sizeof(float));
+    assert_memory_equal(a->dv.at, b->dv.at, a->dv.size * sizeof(float));
+}
+
+static struct zf_attention_args forward_args(const struct problem *p, const struct result *r)
+{
+    return (struct zf_attention_args){
+        .type = ZF_F32, .q = p->q.at, .k = p->k.at, .v = p->v.at, .o = r->o.at, .lse = r->lse.at, .segments = p->segments,
+        .segment_count = p->shape.segments, .heads = p->shape.heads, .kv_heads = p->shape.kv_heads, .head_dim = p->shape.head_dim,
+        .ldq = p->ldq, .ldkv = p->ldkv, .ldo = r->o.ld, .scale = p->scale};
+}
+
+enum order { FORWARD, REVERSE, RANDOM };
+
+static void run_tasks(const struct zf_host_kernel *kernel, const void *args, enum order order)
+{
+    size_t n = kernel->tasks(args);
+    for (size_t i = 0; i < n; i++)
+        kernel->run(args, order == REVERSE ? n - 1 - i : order == RANDOM ? (size_t)zf_permute(i, n, 7, 0) : i);
+}
+
+static struct zf_attention_backward_args backward_args(const struct problem *p, const struct result *r)
+{
+    return (struct zf_attention_backward_args){
+        .type = ZF_F32, .q = p->q.at, .k = p->k.at, .v = p->v.at, .o = r->o.at, .do_ = p->do_.at, .lse = r->lse.at,
+        .dq = r->dq.at, .dk = r->dk.at, .dv = r->dv.at, .delta = r->delta.at, .segments = p->segments, .segment_count = p->shape.segments,
+        .heads = p->shape.heads, .kv_heads = p->shape.kv_heads, .head_dim = p->shape.head_dim, .ldq = p->ldq, .ldkv = p->ldkv,
+        .ldo = r->o.ld, .lddo = p->ldo, .lddq = r->dq.ld, .lddkv = r->dk.ld, .scale = p->scale};
+}
+
+static struct result run_problem(const struct problem *p, size_t path, enum order order)
+{
+    struct result r = result_new(p);
+    struct zf_attention_args f = forward_args(p, &r);
+    run_tasks(paths[path].forward, &f, order);
+    struct zf_attention_backward_args b = backward_args(p, &r);
+    run_tasks(paths[path].backward, &b, order);
+    return r;
+}
+
+/* ---- the reference ---- */
+
+struct expected {
+    struct reference_attention r;
+    double *all[9];
+};
+
+static double *zeros(size_t n)
+{
+    double *d = calloc(n + 1, sizeof *d);
+    assert_non_null(d);
+    return d;
+}
+
+static struct expected expected_new(const struct problem *p)
+{
+    struct expected e = {.all = {to_double(p->q), to_double(p->k), to_double(p->v), to_double(p->do_), zeros(p->do_.size),
+                                 zeros(p->q_rows * p->shape.heads), zeros(p->q.size), zeros(p->k.size), zeros(p->v.size)}};
+    e.r = (struct reference_attention){
+        .q = e.all[0], .k = e.all[1], .v = e.all[2], .do_ = e.all[3],
+        .o = e.all[4], .lse = e.all[5], .dq = e.all[6], .dk = e.all[7], .dv = e.all[8],
+        .segments = p->segments, .segment_count = p->shape.segments, .heads = p->shape.heads, .kv_heads = p->shape.kv_heads,
+        .head_dim = p->shape.head_dim, .ldq = p->ldq, .ldkv = p->ldkv, .ldo = p->ldo, .scale = (double)p->scale};
+    reference_attention(&e.r);
+    reference_attention_backward(&e.r);
+    return e;
+}
+
+static void expected_free(struct expected *e)
+{
+    for (size_t i = 0; i < 9; i++) free(e->all[i]);
+}
+
+/* The same where the expected numbers have another ld. */
+static double apart(struct matrix m, const double *expected, size_t ld, const bool *rows)
+{
+    double *same = zeros(m.size);
+    for (size_t r = 0; r < m.rows; r++)
+        for (size_t c = 0; c < m.cols; c++) same[r * m.ld + c] = expected[r * ld + c];
+    double d = distance(m, same, rows);
+    free(same);
+    return d;
+}
+
+static void assert_close(const char *what, const char *path, const struct shape *s, double found, double allowed)
+{
+    if (found <= allowed) return;
+    fail_msg("%s, path %s, heads %zu/%zu, head_dim %zu, %zu segments of up to %zu: relative error %g, allowed %g", what, path, s->heads,
+        s->kv_heads, s->head_dim, s->segments, s->longest, found, allowed);
+}
+
+static void check_result(const struct problem *p, const struct expected *e, const struct result *r, const char *path)
+{
+    assert_close("o", path, &p->shape, apart(r->o, e->r.o, p->ldo, p->in_q), 3e-6);
+    assert_close("lse", path, &p->shape, distance(r->lse, e->r.lse, p->in_q), 1e-6);
+    assert_close("dq", path, &p->shape, apart(r->dq, e->r.dq, p->ldq, p->in_q), 1e-5);
+    assert_close("dk", path, &p->shape, apart(r->dk, e->r.dk, p->ldkv, p->in_k), 1e-5);
+    assert_close("dv", path, &p->shape, apart(r->dv, e->r.dv, p->ldkv, p->in_k), 1e-5);
+}
+
+/* ---- tests ---- */
+
+static const struct shape shapes[] = {
+    {1, 1, 1, 3, 1, 130, false}, {3, 1, 5, 6, 1, 130, false}, {4, 2, 16, 5, 1, 130, false}, {4, 2, 20, 3, 1, 100, true},
+    {2, 2, 64, 2, 1, 130, false}, {3, 1, 64, 9, 1, 60, false}, {9, 3, 8, 40, 1, 7, false}, {2, 1, 80, 2, 1, 130, false},
+    {2, 2, 128, 2, 1, 80, false}, {2, 1, 256, 2, 1, 70, false}, {1, 1, 256, 9, 1, 40, true}, {70, 1, 5, 2, 1, 20, false},
+    {5, 5, 17, 12, 1, 33, true}, {3, 1, 64, 1, 1, 300, true}, {6, 2, 37, 4, 1, 90, true}, {3, 3, 144, 3, 1, 65, false},
+};
+
+static void test_paths_match_reference(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        static struct problem p;
+        seed = 100 + i;
+        problem_init(&p, &shapes[i]);
+        struct expected e = expected_new(&p);
+        struct result first = {0};
+        for (size_t path = 0; path < PATH_COUNT; path++) {
+            if (!path_runs(path)) continue;
+            struct result r = run_problem(&p, path, FORWARD);
+            check_result(&p, &e, &r, paths[path].name);
+            if (path == 0) {
+                first = r;
+                continue;
+            }
+            assert_same_bits(&first, &r);
+            result_free(&r);
+        }
+        result_free(&first);
+        expected_free(&e);
+        problem_free(&p);
+    }
+}
+
+static size_t best_path(void)
+{
+    size_t best = 0;
+    for (size_t i = 0; i < PATH_COUNT; i++)
+        if (path_runs(i)) best = i;
+    return best;
+}
+
+static void test_order_of_tasks_does_not_matter(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        static struct problem p;
+        seed = 200 + i;
+        problem_init(&p, &shapes[i]);
+        struct result a = run_problem(&p, best_path(), FORWARD), b = run_problem(&p, best_path(), REVERSE);
+        struct result c = run_problem(&p, best_path(), RANDOM);
+        assert_same_bits(&a, &b);
+        assert_same_bits(&a, &c);
+        result_free(&a);
+        result_free(&b);
+        result_free(&c);
+        problem_free(&p);
+    }
+}
+
+/* Takes what a task wrote into m out of it again, and demands that no task before wrote there. */
+static void take(struct matrix m, unsigned char *written)
+{
+    float p = poison();
+    for (size_t i = 0; i < m.size; i++) {
+        if (!memcmp(&m.at[i], &p, sizeof p)) continue;
+        assert_false(written[i]);
+        written[i] = 1;
+        m.at[i] = p;
+    }
+}
+
+/* Threads run tasks at the same time: no two may write one number. */
+static void test_tasks_write_apart(void **state)
+{
+    (void)state;
+    static const struct shape some[] = {{3, 1, 20, 2, 100, 300, true}, {4, 2, 20, 5, 1, 90, false}, {2, 1, 144, 1, 200, 200, false}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        static struct problem p;
+        seed = 250 + i;
+        problem_init(&p, &some[i]);
+        struct result whole = run_problem(&p, best_path(), FORWARD), r = result_new(&p);
+        struct zf_attention_args f = forward_args(&p, &r);
+        unsigned char *o = calloc(r.o.size, 1), *lse = calloc(r.lse.size, 1);
+        unsigned char *dq = calloc(r.dq.size, 1), *dk = calloc(r.dk.size, 1), *dv = calloc(r.dv.size, 1);
+        assert_true(o && lse && dq && dk && dv);
+        for (size_t t = 0; t < paths[best_path()].forward->tasks(&f); t++) {
+            paths[best_path()].forward->run(&f, t);
+            take(r.o, o);
+            take(r.lse, lse);
+        }
+        struct zf_attention_backward_args b = backward_args(&p, &r);
+        b.o = whole.o.at;
+        b.lse = whole.lse.at;
+        for (size_t t = 0; t < paths[best_path()].backward->tasks(&b); t++) {
+            paths[best_path()].backward->run(&b, t);
+            take(r.dq, dq);
+            take(r.dk, dk);
+            take(r.dv, dv);
+        }
+        free(o);
+        free(lse);
+        free(dq);
+        free(dk);
+        free(dv);
+        result_free(&whole);
+        result_free(&r);
+        problem_free(&p);
+    }
+}
+
+/* One long document, where errors would add up. */
+static void test_long_document_is_accurate(void **state)
+{
+    (void)state;
+    static struct problem p;
+    seed = 300;
+    problem_init(&p, &(struct shape){3, 1, 64, 1, 512, 512, false});
+    struct expected e = expected_new(&p);
+    struct result r = run_problem(&p, best_path(), FORWARD);
+    check_result(&p, &e, &r, paths[best_path()].name);
+    result_free(&r);
+    expected_free(&e);
+    problem_free(&p);
+}
+
+/* A query over a cache gives the bits that it has in the middle of its document. */
+static void test_decoding_gives_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    static struct problem p;
+    seed = 310;
+    problem_init(&p, &(struct shape){6, 2, 20, 1, 150, 150, false});
+    for (size_t path = 0; path < PATH_COUNT; path++) {
+        if (!path_runs(path)) continue;
+        struct result whole = run_problem(&p, path, FORWARD), part = result_new(&p);
+        struct result no_lse = result_new(&p);
+        struct zf_attention_args args = forward_args(&p, &part);
+        struct zf_segment step;
+        size_t q_begin = p.segments[0].q_begin, k_begin = p.segments[0].k_begin;
+        for (size_t i = 0, count; i < 150; i += count) {
+            count = i < 100 ? 50 : i < 110 ? 3 : 1;
+            if (count > 150 - i) count = 150 - i;
+            step = (struct zf_segment){q_begin + i, count, k_begin, i + count};
+            args.segments = &step;
+            run_tasks(paths[path].forward, &args, FORWARD);
+        }
+        assert_memory_equal(whole.o.at, part.o.at, whole.o.size * sizeof(float));
+        assert_memory_equal(whole.lse.at, part.lse.at, whole.lse.size * sizeof(float));
+        args = forward_args(&p, &no_lse);
+        args.lse = NULL;
+        run_tasks(paths[path].forward, &args, FORWARD);
+        assert_memory_equal(whole.o.at, no_lse.o.at, whole.o.size * sizeof(float));
+        result_free(&whole);
+        result_free(&part);
+        result_free(&no_lse);
+    }
+    problem_free(&p);
+}
+
+/* Thousands of segments of one token: what comes out is the value, and there are not thousands of tasks a head. */
+static void test_tiny_segments(void **state)
+{
+    (void)state;
+    static struct problem p;
+    seed = 320;
+    problem_init(&p, &(struct shape){2, 1, 4, SEGMENTS_MAX, 1, 1, false});
+    struct result r = run_problem(&p, best_path(), FORWARD);
+    for (size_t i = 0; i < SEGMENTS_MAX; i++)
+        for (size_t h = 0; h < 2; h++)
+            assert_memory_equal(r.o.at + p.segments[i].q_begin * r.o.ld + h * 4, p.v.at + p.segments[i].k_begin * p.ldkv, 16);
+    struct zf_attention_args args = forward_args(&p, &r);
+    assert_true(paths[best_path()].forward->tasks(&args) <= SEGMENTS_MAX / 16);
+    args.segment_count = 0;
+    assert_int_equal(paths[best_path()].forward->tasks(&args), 0);
+    result_free(&r);
+    problem_free(&p);
+}
+
+/* Scores of +-10000: the softmax is all but a choice. */
+static void test_large_scores(void **state)
+{
+    (void)state;
+    static struct problem p;
+    seed = 330;
+    problem_init(&p, &(struct shape){2, 1, 16, 2, 100, 100, false});
+    for (size_t s = 0; s < 2; s++) {
+        for (size_t i = 0; i < 100; i++) {
+            float *q = p.q.at + (p.segments[s].q_begin + i) * p.ldq, *k = p.k.at + (p.segments[s].k_begin + i) * p.ldkv;
+            for (size_t d = 0; d < 16; d++) {
+                q[d] = q[16 + d] = d ? 0 : 200;
+                k[d] = d ? 0 : below(2) ? 200 : -200;
+            }
+        }
+    }
+    struct expected e = expected_new(&p);
+    for (size_t path = 0; path < PATH_COUNT; path++) {
+        if (!path_runs(path)) continue;
+        struct result r = run_problem(&p, path, FORWARD);
+        assert_close("o", paths[path].name, &p.shape, apart(r.o, e.r.o, p.ldo, p.in_q), 3e-6);
+        assert_close("lse", paths[path].name, &p.shape, distance(r.lse, e.r.lse, p.in_q), 1e-6);
+        /* lse near 1e4 has an ulp of 1e-3 */
+        assert_close("dv", paths[path].name, &p.shape, apart(r.dv, e.r.dv, p.ldkv, p.in_k), 1e-2);
+        result_free(&r);
+    }
+    expected_free(&e);
+    problem_free(&p);
+}
+
+/* Scores that overflow to -infinity have no weight, also where they fill the first tile of keys. */
+static void test_scores_of_minus_infinity(void **state)
+{
+    (void)state;
+    static struct problem p;
+    seed = 340;
+    problem_init(&p, &(struct shape){1, 1, 16, 1, 200, 200, false});
+    for (size_t i = 0; i < 200; i++) {
+        p.q.at[(p.segments[0].q_begin + i) * p.ldq] = 1e30f;
+        p.k.at[(p.segments[0].k_begin + i) * p.ldkv] = i < 130 ? -1e30f : 0;
+    }
+    struct expected e = expected_new(&p);
+    for (size_t path = 0; path < PATH_COUNT; path++) {
+        if (!path_runs(path)) continue;
+        struct result r = run_problem(&p, path, FORWARD);
+        for (size_t i = 0; i < 200; i++) {
+            const float *o = r.o.at + (p.segments[0].q_begin + i) * r.o.ld;
+            const double *x = e.r.o + (p.segments[0].q_begin + i) * p.ldo;
+            for (size_t d = 0; d < 16; d++) {
+                if (i < 130) assert_true(isnan(o[d]));
+                else assert_true(fabs((double)o[d] - x[d]) < 1e-5);
+            }
+        }
+        result_free(&r);
+    }
+    expected_free(&e);
+    problem_free(&p);
+}
+
+/* A key that is NaN spoils its own and all later queries of its document, and nothing else. */
+static void test_nan_propagates(void **state)
+{
+    (void)state;
+    static struct problem p;
+    enum { BAD = 70 };
+    seed = 350;
+    problem_init(&p, &(struct shape){4, 2, 20, 2, 100, 100, false});
+    for (size_t path = 0; path < PATH_COUNT; path++) {
+        if (!path_runs(path)) continue;
+        float *key = p.k.at + (p.segments[0].k_begin + BAD) * p.ldkv + 20 + 19, kept = *key; /* of the second key/value head */
+        struct result clean = run_problem(&p, path, FORWARD);
+        *key = NAN;
+        struct result r = run_problem(&p, path, FORWARD);
+        *key = kept;
+        for (size_t s = 0; s < 2; s++) {
+            for (size_t i = 0; i < 100; i++) {
+                for (size_t c = 0; c < 80; c++) {
+                    size_t at = (p.segments[s].q_begin + i) * r.o.ld + c;
+                    if (s == 0 && i >= BAD && c >= 40) assert_true(isnan(r.o.at[at]));
+                    else assert_memory_equal(&r.o.at[at], &clean.o.at[at], sizeof(float));
+                }
+            }
+        }
+        assert_true(isnan(r.dk.at[p.segments[0].k_begin * r.dk.ld + 20]));
+        assert_true(isnan(r.dq.at[(p.segments[0].q_begin + BAD) * r.dq.ld + 40]));
+        result_free(&clean);
+        result_free(&r);
+    }
+    problem_free(&p);
+}
+
+/* sum of dO * O */
+static double objective(const struct problem *p, const struct expected *e)
+{
+    double sum = 0;
+    reference_attention(&e->r);
+    for (size_t r = 0; r < p->q_rows; r++)
+        for (size_t c = 0; c < p->q.cols && p->in_q[r]; c++) sum += e->r.do_[r * p->ldo + c] * e->r.o[r * p->ldo + c];
+    return sum;
+}
+
+/* Central differences of the objective in each number of x, in the layout of x; they are what the reference says too. */
+static double *differences(const struct problem *p, const struct expected *e, double *x, struct matrix like, const double *reference,
+    const bool *rows)
+{
+    const double h = 1e-5;
+    double *slopes = zeros(like.size);
+    for (size_t i = 0; i < like.size; i++) {
+        if (i % like.ld >= like.cols || !rows[i / like.ld]) continue;
+        double kept = x[i], more;
+        x[i] = kept + h;
+        more = objective(p, e);
+        x[i] = kept - h;
+        slopes[i] = (more - objective(p, e)) / (2 * h);
+        x[i] = kept;
+        assert_true(fabs(slopes[i] - reference[i]) < 1e-7);
+    }
+    return slopes;
+}
+
+static void test_gradients_are_central_differences(void **state)
+{
+    (void)state;
+    /* fewer than and more than the segments and heads at which the backward changes how it is cut */
+    static const struct shape small[] = {{3, 1, 5, 2, 1, 9, false}, {4, 2, 4, 4, 1, 7, false}, {2, 2, 3, 5, 1, 8, true}};
+    for (size_t i = 0; i < sizeof small / sizeof *small; i++) {
+        static struct problem p;
+        seed = 400 + i;
+        problem_init(&p, &small[i]);
+        struct expected e = expected_new(&p);
+        double *dq = differences(&p, &e, e.all[0], p.q, e.r.dq, p.in_q), *dk = differences(&p, &e, e.all[1], p.k, e.r.dk, p.in_k);
+        double *dv = differences(&p, &e, e.all[2], p.v, e.r.dv, p.in_k);
+        for (size_t path = 0; path < PATH_COUNT; path++) {
+            if (!path_runs(path)) continue;
+            struct result r = run_problem(&p, path, FORWARD);
+            assert_close("dq", paths[path].name, &p.shape, apart(r.dq, dq, p.ldq, p.in_q), 1e-6);
+            assert_close("dk", paths[path].name, &p.shape, apart(r.dk, dk, p.ldkv, p.in_k), 1e-6);
+            assert_close("dv", paths[path].name, &p.shape, apart(r.dv, dv, p.ldkv, p.in_k), 1e-6);
+            result_free(&r);
+        }
+        free(dq);
+        free(dk);
+        free(dv);
+        expected_free(&e);
+        problem_free(&p);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_paths_match_reference),
+        cmocka_unit_test(test_order_of_tasks_does_not_matter),
+        cmocka_unit_test(test_tasks_write_apart),
+        cmocka_unit_test(test_long_document_is_accurate),
+        cmocka_unit_test(test_decoding_gives_the_bits_of_the_whole),
+        cmocka_unit_test(test_tiny_segments),
+        cmocka_unit_test(test_large_scores),
+        cmocka_unit_test(test_scores_of_minus_infinity),
+        cmocka_unit_test(test_nan_propagates),
+        cmocka_unit_test(test_gradients_are_central_differences),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
