@@ -1,56 +1,99 @@
-/* A model's tensors back into the checkpoint's layout. Streams: one tensor of host memory beside what is written. */
-#include "core/model/model.h"
+/* A model's tensors back into the checkpoint's layout. Streams: pieces of about a mebibyte, so that an export needs no memory that the plan does not know. */
+#include "core/model/workspace.h"
 
 #include "checkpoints/hf.h"
 
 #include <stdlib.h>
 
-struct exporter {
-    const struct zf_model *m;
-    const float *from; /* flat block in device memory */
-    float *host, *turned;
-};
+enum { PIECE = 1 << 18 }; /* floats */
 
-enum zf_status zf_model_fetch(const struct zf_model *m, const float *block, const struct zf_param *p, float *host, float *turned, struct zf_err *e)
+enum zf_status zf_model_fetch_rows(const struct zf_model *m, const float *block, const struct zf_param *p, size_t first, size_t count, float *host,
+                                   float *scratch, struct zf_err *e)
 {
     const struct zf_device_type *t = m->device->type;
-    float *first = p->transposed ? turned : host;
-    enum zf_status s = t->copy(m->lane, first, block + p->offset, p->rows * p->cols * sizeof(float));
-    if (s) return zf_fail(e, s, p->name, "the device refused a copy");
+    const float *from = block + p->offset;
+    if (!p->transposed) {
+        enum zf_status s = t->copy(m->lane, host, from + first * p->cols, count * p->cols * sizeof *host);
+        return s ? zf_fail(e, s, p->name, "the device refused a copy") : t->lane_sync(m->lane, e);
+    }
+    ZF_ISSUE(m, copy_rows, e, .type = ZF_F32, .from = from + first, .ld_from = p->cols, .to = scratch, .ld_to = count, .rows = p->rows, .cols = count);
     ZF_TRY(t->lane_sync(m->lane, e));
-    if (p->transposed)
-        for (size_t c = 0; c < p->cols; c++)
-            for (size_t r = 0; r < p->rows; r++) host[c * p->rows + r] = turned[r * p->cols + c];
+    for (size_t c = 0; c < count; c++)
+        for (size_t r = 0; r < p->rows; r++) host[c * p->rows + r] = scratch[r * count + c];
     return ZF_OK;
+}
+
+/* Rows of the tensor as the file has it, and their length. */
+static void file_rows(const struct zf_param *p, size_t *rows, size_t *length)
+{
+    *rows = p->transposed ? p->cols : p->rows;
+    *length = p->transposed ? p->rows : p->cols;
+}
+
+static size_t rows_of_piece(size_t rows, size_t length)
+{
+    size_t n = PIECE / length ? PIECE / length : 1;
+    return n < rows ? n : rows;
+}
+
+size_t zf_model_piece_floats(const struct zf_params *p)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        size_t rows, length;
+        file_rows(&p->list[i], &rows, &length);
+        if (rows_of_piece(rows, length) * length > most) most = rows_of_piece(rows, length) * length;
+    }
+    return most;
+}
+
+enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, float *pinned, zf_model_piece *take, void *ctx,
+                                   struct zf_err *e)
+{
+    size_t rows, length, n, most = zf_model_piece_floats(&m->params);
+    file_rows(p, &rows, &length);
+    for (size_t at = 0; at < rows; at += n) {
+        n = rows_of_piece(rows, length);
+        if (n > rows - at) n = rows - at;
+        ZF_TRY(zf_model_fetch_rows(m, block, p, at, n, pinned, pinned + most, e));
+        ZF_TRY(take(ctx, pinned, n * length, e));
+    }
+    return ZF_OK;
+}
+
+struct exporter {
+    const struct zf_model *m;
+    float *pinned;
+};
+
+static enum zf_status put_piece(void *ctx, const float *x, size_t n, struct zf_err *e)
+{
+    return zf_st_put(ctx, x, n * sizeof *x, e);
 }
 
 static enum zf_status put(void *ctx, size_t index, struct zf_st_sink *sink, struct zf_err *e)
 {
-    struct exporter *x = ctx;
-    const struct zf_param *p = &x->m->params.list[index];
-    ZF_TRY(zf_model_fetch(x->m, x->from, p, x->host, x->turned, e));
-    return zf_st_put(sink, x->host, p->rows * p->cols * sizeof(float), e);
+    const struct exporter *x = ctx;
+    return zf_model_each_piece(x->m, x->m->weights, &x->m->params.list[index], x->pinned, put_piece, sink, e);
 }
 
 enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from, struct zf_err *e)
 {
     const struct zf_params *p = &m->params;
-    size_t largest = 0;
+    const struct zf_device_type *t = m->device->type;
+    void *pinned = NULL;
     struct zf_st_entry *entries = calloc(p->count, sizeof *entries);
-    for (size_t i = 0; entries && i < p->count; i++) {
-        const struct zf_param *q = &p->list[i];
-        entries[i] = (struct zf_st_entry){.name = q->name, .type = ZF_ST_F32};
-        entries[i].rank = zf_param_file_shape(q, entries[i].shape);
-        if (q->rows * q->cols > largest) largest = q->rows * q->cols;
+    if (!entries) return zf_fail_memory(e, "the export");
+    for (size_t i = 0; i < p->count; i++) {
+        entries[i] = (struct zf_st_entry){.name = p->list[i].name, .type = ZF_ST_F32};
+        entries[i].rank = zf_param_file_shape(&p->list[i], entries[i].shape);
     }
-    struct exporter x = {.m = m, .from = m->weights, .host = malloc(largest * sizeof(float)), .turned = malloc(largest * sizeof(float))};
-    enum zf_status s;
-    if (!entries || !x.host || !x.turned) s = zf_fail_memory(e, "the export");
-    else
+    enum zf_status s = t->alloc(m->device, ZF_MEM_PINNED, ZF_TAG_OTHER, 2 * zf_model_piece_floats(p) * sizeof(float), &pinned, e);
+    struct exporter x = {m, pinned};
+    if (!s)
         s = zf_hf_write(&(struct zf_hf_write){.out = out, .config = config_json, .type = ZF_ST_F32, .entries = entries, .count = p->count, .source = put,
                                               .ctx = &x, .tokenizer_from = tokenizer_from}, e);
+    t->free(m->device, pinned);
     free(entries);
-    free(x.host);
-    free(x.turned);
     return s;
 }

@@ -66,8 +66,16 @@ enum zf_status zf_cache_append(struct zf_cache *c, const int32_t *ids, size_t co
  * tokenizer files are copied, or NULL. */
 enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from, struct zf_err *e);
 
-/* A parameter's part of a flat block (weights, grad), in the checkpoint's layout, to host memory. turned: scratch of the same size. Waits. */
-enum zf_status zf_model_fetch(const struct zf_model *m, const float *block, const struct zf_param *p, float *host, float *turned, struct zf_err *e);
+/* Rows first .. first+count of a parameter, in the checkpoint's layout, out of a flat block (weights, grad). scratch: as large as host; both host memory that the
+ * device can write (pinned; on the host device any). Waits. */
+enum zf_status zf_model_fetch_rows(const struct zf_model *m, const float *block, const struct zf_param *p, size_t first, size_t count, float *host,
+                                   float *scratch, struct zf_err *e);
+
+/* The same in pieces of bounded size, one after the other. pinned: 2 * zf_model_piece_floats. */
+typedef enum zf_status zf_model_piece(void *ctx, const float *x, size_t n, struct zf_err *e);
+size_t zf_model_piece_floats(const struct zf_params *p);
+enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, float *pinned, zf_model_piece *take, void *ctx,
+                                   struct zf_err *e);
 
 /* The shape the checkpoint has for a parameter; returns the rank. */
 size_t zf_param_file_shape(const struct zf_param *p, size_t shape[2]);

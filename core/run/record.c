@@ -131,37 +131,45 @@ void zf_record_valid(struct zf_trainer *t, double loss, uint64_t tokens)
     zf_plain_text(&t->plain, "step %" PRIu64 " validation loss %.4f over %" PRIu64 " targets", t->step, loss, tokens);
 }
 
+struct norm_sum {
+    double squares, most;
+};
+
+static enum zf_status add_piece(void *ctx, const float *x, size_t n, struct zf_err *e)
+{
+    struct norm_sum *s = ctx;
+    (void)e;
+    for (size_t i = 0; i < n; i++) {
+        s->squares += (double)x[i] * x[i];
+        if (!(fabsf(x[i]) <= s->most)) s->most = fabsf(x[i]);
+    }
+    return ZF_OK;
+}
+
 /* Gradients as they are after the step: summed over micro-batches, before clipping. */
 void zf_record_norms(struct zf_trainer *t)
 {
     const struct zf_params *p = &t->model.params;
-    size_t largest = 0;
-    for (size_t i = 0; i < p->count; i++)
-        if (p->list[i].rows * p->list[i].cols > largest) largest = p->list[i].rows * p->list[i].cols;
-    float *host = malloc(largest * sizeof *host), *turned = malloc(largest * sizeof *turned);
-    json_t *o = line("norms", t->step), *matrices = json_array();
-    double total = 0;
     struct zf_err ignored;
-    for (size_t i = 0; host && turned && i < p->count; i++) {
+    void *pinned;
+    double total = 0;
+    if (t->device->type->alloc(t->device, ZF_MEM_PINNED, ZF_TAG_OTHER, 2 * zf_model_piece_floats(p) * sizeof(float), &pinned, &ignored)) return;
+    json_t *o = line("norms", t->step), *matrices = json_array();
+    for (size_t i = 0; i < p->count; i++) {
         const struct zf_param *q = &p->list[i];
-        double sum = 0, most = 0;
-        if (q->frozen || zf_model_fetch(&t->model, t->model.grad, q, host, turned, &ignored)) continue;
-        for (size_t k = 0; k < q->rows * q->cols; k++) {
-            sum += (double)host[k] * host[k];
-            if (!(fabsf(host[k]) <= most)) most = fabsf(host[k]);
-        }
-        total += sum;
+        struct norm_sum sum = {0};
+        if (q->frozen || zf_model_each_piece(&t->model, t->model.grad, q, pinned, add_piece, &sum, &ignored)) continue;
+        total += sum.squares;
         if (!q->matrix) continue;
         json_t *m = json_pack("{s:s}", "name", q->name);
-        json_object_set_new(m, "norm", zf_json_real(sqrt(sum)));
-        json_object_set_new(m, "max", zf_json_real(most));
+        json_object_set_new(m, "norm", zf_json_real(sqrt(sum.squares)));
+        json_object_set_new(m, "max", zf_json_real(sum.most));
         json_array_append_new(matrices, m);
     }
+    t->device->type->free(t->device, pinned);
     json_object_set_new(o, "total", zf_json_real(sqrt(total)));
     json_object_set_new(o, "matrices", matrices);
     zf_metrics_write(t->metrics, o);
-    free(host);
-    free(turned);
 }
 
 void zf_record_end(struct zf_trainer *t, const char *reason)

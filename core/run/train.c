@@ -185,6 +185,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, char *
     enum zf_status s = zf_device_open(&t.device, "host", &(struct zf_device_options){.threads = (int)o->threads}, e);
     if (!s) s = open_run(&t, who, e);
     if (!s) s = open_model(&t, e);
+    zf_hf_close(&setup->hf); /* the weights are copied: their files need not stay mapped */
     if (!s) {
         zf_record_start(&t);
         for (size_t i = 0; i < setup->notes.count; i++) zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);

@@ -158,6 +158,12 @@ static enum zf_status golden_floats(struct job *j, const char *prefix, const cha
     return zf_st_floats(j->theirs, t, 0, n, e);
 }
 
+/* A whole parameter of a flat block into j->ours. */
+static enum zf_status fetch(struct job *j, const float *block, const struct zf_param *p, struct zf_err *e)
+{
+    return zf_model_fetch_rows(&j->model, block, p, 0, p->transposed ? p->cols : p->rows, j->ours, j->turned, e);
+}
+
 static enum zf_status compare_logits(struct job *j, struct zf_err *e)
 {
     size_t n = j->batch.tokens * j->model.config.vocab;
@@ -196,7 +202,7 @@ static enum zf_status compare_gradients(struct job *j, struct zf_err *e)
             j->missing++;
             continue;
         }
-        ZF_TRY(zf_model_fetch(&j->model, j->model.grad, q, j->ours, j->turned, e));
+        ZF_TRY(fetch(j, j->model.grad, q, e));
         double own = sqrt(square(j->theirs, n)), floor = 0.1 * all * sqrt((double)n / (double)p->parameters);
         ZF_TRY(add(&j->table, 1e-5, distance(j->ours, j->theirs, n) / (own > floor ? own : floor), e, "grad.", q->name));
     }
@@ -236,7 +242,7 @@ static enum zf_status compare_training(struct job *j, struct zf_err *e)
         bool found;
         ZF_TRY(golden_floats(j, "after.", q->name, n, &found, e));
         if (!found) continue;
-        ZF_TRY(zf_model_fetch(&j->model, j->model.weights, q, j->ours, j->turned, e));
+        ZF_TRY(fetch(j, j->model.weights, q, e));
         double own = sqrt(square(j->theirs, n));
         ZF_TRY(add(&j->table, q->matrix ? 1e-3 : 5e-3, distance(j->ours, j->theirs, n) / (own > 0 ? own : 1), e, "after.", q->name));
     }
