@@ -21,27 +21,30 @@ enum zf_status zf_optimizer_init(struct zf_optimizer *o, struct zf_model *m, str
     *o = (struct zf_optimizer){.model = m};
     struct zf_device *d = m->device;
     size_t block = m->params.elements * sizeof(float);
-    struct {
-        void **to;
+    const struct {
         size_t bytes;
         enum zf_memory_kind kind;
         enum zf_mem_tag tag;
     } parts[] = {
-        {(void **)&o->m, block, ZF_MEM_DEVICE, ZF_TAG_MOMENTS},
-        {(void **)&o->v, block, ZF_MEM_DEVICE, ZF_TAG_MOMENTS},
-        {(void **)&o->partial, chunks(&m->params) * sizeof(double), ZF_MEM_DEVICE, ZF_TAG_OTHER},
-        {(void **)&o->loss, sizeof(double), ZF_MEM_DEVICE, ZF_TAG_OTHER},
-        {(void **)&o->norm, sizeof(struct zf_step_norm), ZF_MEM_DEVICE, ZF_TAG_OTHER},
-        {(void **)&o->seen, sizeof(struct zf_step_norm), ZF_MEM_PINNED, ZF_TAG_OTHER},
+        {block, ZF_MEM_DEVICE, ZF_TAG_MOMENTS},
+        {block, ZF_MEM_DEVICE, ZF_TAG_MOMENTS},
+        {chunks(&m->params) * sizeof *o->partial, ZF_MEM_DEVICE, ZF_TAG_OTHER},
+        {sizeof *o->loss, ZF_MEM_DEVICE, ZF_TAG_OTHER},
+        {sizeof *o->norm, ZF_MEM_DEVICE, ZF_TAG_OTHER},
+        {sizeof *o->seen, ZF_MEM_PINNED, ZF_TAG_OTHER},
     };
-    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
-        enum zf_status s = d->type->alloc(d, parts[i].kind, parts[i].tag, parts[i].bytes, parts[i].to, e);
-        if (s) {
-            zf_optimizer_free(o);
-            return s;
-        }
-    }
-    return ZF_OK;
+    enum { PARTS = sizeof parts / sizeof *parts };
+    void *got[PARTS] = {NULL};
+    enum zf_status s = ZF_OK;
+    for (size_t i = 0; !s && i < PARTS; i++) s = d->type->alloc(d, parts[i].kind, parts[i].tag, parts[i].bytes, &got[i], e);
+    o->m = got[0];
+    o->v = got[1];
+    o->partial = got[2];
+    o->loss = got[3];
+    o->norm = got[4];
+    o->seen = got[5];
+    if (s) zf_optimizer_free(o);
+    return s;
 }
 
 void zf_optimizer_free(struct zf_optimizer *o)
