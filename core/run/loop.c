@@ -174,8 +174,9 @@ static void not_applied(struct zf_trainer *t, const struct zf_step_record *r, bo
         return;
     }
     t->in_row++;
+    /* fabs: a NaN's sign means nothing, and a loss has none */
     zf_record_text(t, "warning", "step %" PRIu64 ": loss %g, gradient norm %g: not finite, not applied; it took rows %" PRIu64 " to %" PRIu64 " of the order, the first of them row %" PRIu64 " of the data",
-                   r->step, r->loss, r->norm.norm, r->first_row, r->last_row, zf_order_row(&t->order, r->first_row));
+                   r->step, fabs(r->loss), fabs(r->norm.norm), r->first_row, r->last_row, zf_order_row(&t->order, r->first_row));
     *end = t->o->nonfinite != ZF_NONFINITE_SKIP || t->in_row > (uint64_t)t->o->max_skips;
 }
 

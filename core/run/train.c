@@ -140,9 +140,15 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
         [ZF_END_PATIENCE] = {"done", "validation did not improve any more (patience)", ZF_OK},
         [ZF_END_SIGNAL] = {"signal", "a signal asked to end; the step that was under way is dropped", ZF_STOPPED},
         [ZF_END_TIME] = {"stopped", "max_time is over", ZF_STOPPED},
-        [ZF_END_NONFINITE] = {"error", "too many steps were not finite; the weights are those of the last good step", ZF_NUMERIC},
+        [ZF_END_NONFINITE] = {"error", NULL, ZF_NUMERIC},
     };
-    if (ends[end].text) zf_record_text(t, ends[end].status == ZF_NUMERIC ? "error" : "note", "%s", ends[end].text);
+    static const char *const nonfinite[] = {
+        [ZF_NONFINITE_PAUSE] = "a step was not finite, and nonfinite = pause found nobody to ask; the weights are those of the last good step",
+        [ZF_NONFINITE_SKIP] = "more than max_skips steps in a row were not finite; the weights are those of the last good step",
+        [ZF_NONFINITE_STOP] = "a step was not finite, and nonfinite = stop; the weights are those of the last good step",
+    };
+    const char *text = end == ZF_END_NONFINITE ? nonfinite[t->o->nonfinite] : ends[end].text;
+    if (text) zf_record_text(t, ends[end].status == ZF_NUMERIC ? "error" : "note", "%s", text);
     enum zf_status s = zf_trainer_export(t, false, e);
     if (s) {
         zf_record_text(t, "error", "the weights could not be exported: %s: %s", e->where, e->message);
@@ -153,7 +159,7 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
         zf_record_text(t, "note", "the export is of the last step; the best validation loss was %.4f at step %" PRIu64 "%s", t->best.loss, t->best.step,
                        t->o->keep_best ? ", kept: export --step best takes it" : "");
     zf_record_end(t, ends[end].reason);
-    return ends[end].status == ZF_OK ? ZF_OK : zf_fail(e, ends[end].status, t->run, "%s", ends[end].text);
+    return ends[end].status == ZF_OK ? ZF_OK : zf_fail(e, ends[end].status, t->run, "%s", text);
 }
 
 /* The device failed or memory did. What is in the weights is whole: a step is applied at once or not at all. */
