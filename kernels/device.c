@@ -45,3 +45,9 @@ enum zf_status zf_device_open(struct zf_device **out, const char *name, const st
     }
     return zf_fail(e, ZF_USAGE, NULL, "there is no device \"%s\"; this build has: %s", name, names);
 }
+
+enum zf_status zf_lane_refused(struct zf_device *d, struct zf_lane *l, enum zf_status s, const char *what, struct zf_err *e)
+{
+    enum zf_status found = d->type->lane_sync(l, e);
+    return found ? found : zf_fail(e, s, what, "the device %s refused it", d->type->name);
+}

@@ -78,6 +78,7 @@ struct zf_device_type {
     enum zf_status (*event_wait)(struct zf_lane *l, struct zf_event *v);   /* the lane waits; an event never recorded is done */
     enum zf_status (*event_sync)(struct zf_event *v, struct zf_err *e);    /* the caller waits */
 
+    /* Either side may be any host memory; only pinned memory is copied without holding up the lane. It must stay until the lane has done it. */
     enum zf_status (*copy)(struct zf_lane *l, void *to, const void *from, size_t bytes);
     enum zf_status (*fill)(struct zf_lane *l, void *to, int byte, size_t bytes);
 
@@ -88,6 +89,9 @@ struct zf_device_type {
 struct zf_device {
     const struct zf_device_type *type;
 };
+
+/* The error of a call that a lane refused with s: what the lane itself has to say about it, which also clears it; else a sentence with `what`. */
+enum zf_status zf_lane_refused(struct zf_device *d, struct zf_lane *l, enum zf_status s, const char *what, struct zf_err *e);
 
 /* Opens the backend called `name`. ZF_USAGE names the ones there are. */
 enum zf_status zf_device_open(struct zf_device **out, const char *name, const struct zf_device_options *o, struct zf_err *e);

@@ -106,8 +106,8 @@ def run(name, folder, suite, factor, which):
             print(f"--- {name}: {test}: {entry['result'] if entry else 'did not run'}", flush=True)
             if entry:
                 print(tail((entry.get("stdout") or "") + (entry.get("stderr") or "")), flush=True)
-    if not names:
-        print(f"{name}: no tests found", flush=True)
+    if not names or (suite == "quick" and "kernels_ops" not in names):  # no cmocka: a green run without the unit tests would be a lie
+        print(f"{name}: the unit tests are missing; is cmocka installed?", flush=True)
         total[1] += 1
     report(f"{name} {suite}", total, time.monotonic() - began)
     return total

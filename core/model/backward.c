@@ -18,8 +18,7 @@ enum zf_status zf_linear_backward(struct zf_model *m, const struct zf_linear *l,
         ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = x, .trans_a = true, .b = dy, .c = dweight, .accumulate = true,
                  .m = p->rows, .n = p->cols, .k = l->rows, .lda = l->ldx, .ldb = l->ldy, .ldc = p->cols);
     if (dbias) ZF_ISSUE(m, bias_backward, e, .type = ZF_F32, .dy = dy, .dbias = dbias, .rows = l->rows, .n = p->cols, .ld = l->ldy);
-    if (dx)
-        ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = dy, .b = m->weights + p->offset, .trans_b = true, .c = dx, .accumulate = accumulate,
+    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = dy, .b = m->weights + p->offset, .trans_b = true, .c = dx, .accumulate = accumulate,
                  .m = l->rows, .n = p->rows, .k = p->cols, .lda = l->ldy, .ldb = p->cols, .ldc = l->ldx);
     return ZF_OK;
 }

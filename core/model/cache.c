@@ -3,8 +3,6 @@
 
 #include <stdlib.h>
 
-enum { PREFILL = 512 }; /* tokens of a prompt that go through at once */
-
 size_t zf_cache_bytes(const struct zf_model_config *c, size_t room)
 {
     return c->layers * 2 * room * c->kv_heads * c->head_dim * sizeof(float);
@@ -19,7 +17,7 @@ enum zf_status zf_cache_new(struct zf_cache **out, struct zf_model *m, size_t ro
     if (!c) return zf_fail_memory(e, "the key/value cache");
     c->m = m;
     c->room = room;
-    size_t chunk = room < PREFILL ? room : PREFILL;
+    size_t chunk = room < ZF_CACHE_PREFILL ? room : ZF_CACHE_PREFILL;
     ZF_GOTO(fail, s, zf_batch_init(&c->batch, chunk, e));
     /* the rotation table must reach the last position, not just the chunk */
     ZF_GOTO(fail, s, zf_workspace_new(&c->work, &m->config, m->device, m->lane, chunk, room, false, e));
@@ -73,5 +71,5 @@ enum zf_status zf_cache_append(struct zf_cache *c, const int32_t *ids, size_t co
     ZF_TRY(zf_head(c->m, c->work, last - 1, 1, e));
     const struct zf_device_type *t = c->m->device->type;
     enum zf_status s = t->copy(c->m->lane, logits, c->work->logits, c->m->config.vocab * sizeof *logits);
-    return s ? zf_fail(e, s, NULL, "the device refused to copy logits") : t->lane_sync(c->m->lane, e);
+    return s ? zf_lane_refused(c->m->device, c->m->lane, s, "logits", e) : t->lane_sync(c->m->lane, e);
 }

@@ -14,7 +14,7 @@ enum zf_status zf_model_fetch_rows(const struct zf_model *m, const float *block,
     const float *from = block + p->offset;
     if (!p->transposed) {
         enum zf_status s = t->copy(m->lane, host, from + first * p->cols, count * p->cols * sizeof *host);
-        return s ? zf_fail(e, s, p->name, "the device refused a copy") : t->lane_sync(m->lane, e);
+        return s ? zf_lane_refused(m->device, m->lane, s, p->name, e) : t->lane_sync(m->lane, e);
     }
     ZF_ISSUE(m, copy_rows, e, .type = ZF_F32, .from = from + first, .ld_from = p->cols, .to = scratch, .ld_to = count, .rows = p->rows, .cols = count);
     ZF_TRY(t->lane_sync(m->lane, e));

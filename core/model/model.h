@@ -57,6 +57,7 @@ enum zf_status zf_model_zero_grad(struct zf_model *m, struct zf_err *e);
 
 /* Generation: tokens of one sequence appended to the cache; logits [vocab] of the last to host memory. Waits. cache_tokens is the room. */
 struct zf_cache;
+enum { ZF_CACHE_PREFILL = 512 }; /* tokens of a prompt that go through at once: the size of its workspace */
 size_t zf_cache_bytes(const struct zf_model_config *c, size_t room);
 enum zf_status zf_cache_new(struct zf_cache **out, struct zf_model *m, size_t room, struct zf_err *e);
 void zf_cache_free(struct zf_cache *c);

@@ -110,10 +110,9 @@ static void init_tensor(float *to, const struct zf_model *m, const struct zf_par
     const struct zf_model_config *c = &m->config;
     size_t n = p->rows * p->cols;
     if (!p->matrix) {
-        bool gain = strstr(p->name, "norm") || strstr(p->name, "ln_");
-        size_t length = strlen(p->name);
-        bool weight = length > 7 && !strcmp(p->name + length - 7, ".weight");
-        for (size_t i = 0; i < n; i++) to[i] = gain && weight ? 1 : 0;
+        bool gain = p->slot == ZF_SLOT_ATTN_NORM_W || p->slot == ZF_SLOT_MLP_NORM_W || p->slot == ZF_SLOT_FINAL_NORM_W || p->slot == ZF_SLOT_Q_NORM ||
+                    p->slot == ZF_SLOT_K_NORM;
+        for (size_t i = 0; i < n; i++) to[i] = gain ? 1 : 0;
         return;
     }
     bool output = p->slot == ZF_SLOT_O_W || p->slot == ZF_SLOT_DOWN_W;
@@ -137,7 +136,7 @@ static enum zf_status fill_weights(struct zf_model *m, const struct zf_source *s
         const struct zf_param *p = &m->params.list[i];
         if (sources) s = convert(staging, p, sources[i].tensor, e);
         else init_tensor(staging, m, p, seed);
-        if (!s && (s = t->copy(m->lane, m->weights + p->offset, staging, p->rows * p->cols * sizeof(float)))) zf_fail(e, s, p->name, "the device refused a copy");
+        if (!s && (s = t->copy(m->lane, m->weights + p->offset, staging, p->rows * p->cols * sizeof(float)))) zf_lane_refused(m->device, m->lane, s, p->name, e);
         if (!s) s = t->lane_sync(m->lane, e);
     }
     t->free(m->device, staging);

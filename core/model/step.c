@@ -52,7 +52,7 @@ enum zf_status zf_model_logits(struct zf_model *m, const struct zf_batch *b, flo
         size_t rows = b->tokens - first < w->logit_rows ? b->tokens - first : w->logit_rows;
         ZF_TRY(zf_head(m, w, first, rows, e));
         enum zf_status s = t->copy(m->lane, logits + first * vocab, w->logits, rows * vocab * sizeof *logits);
-        if (s) return zf_fail(e, s, NULL, "the device refused to copy logits");
+        if (s) return zf_lane_refused(m->device, m->lane, s, "logits", e);
     }
     return t->lane_sync(m->lane, e);
 }
@@ -60,5 +60,5 @@ enum zf_status zf_model_logits(struct zf_model *m, const struct zf_batch *b, flo
 enum zf_status zf_model_zero_grad(struct zf_model *m, struct zf_err *e)
 {
     enum zf_status s = m->device->type->fill(m->lane, m->grad, 0, m->params.elements * sizeof *m->grad);
-    return s ? zf_fail(e, s, NULL, "the device refused to clear the gradients") : ZF_OK;
+    return s ? zf_lane_refused(m->device, m->lane, s, "the gradients", e) : ZF_OK;
 }

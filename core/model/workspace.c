@@ -109,7 +109,7 @@ static enum zf_status fill_rope(struct zf_workspace *w, const struct zf_model_co
     ZF_TRY(d->type->alloc(d, ZF_MEM_PINNED, ZF_TAG_OTHER, bytes, &host, e));
     zf_rope_table(host, &c->rope, w->positions, c->head_dim);
     enum zf_status s = d->type->copy(l, w->rope, host, bytes);
-    if (s) zf_fail(e, s, NULL, "the device refused a copy");
+    if (s) zf_lane_refused(d, l, s, "the rotary table", e);
     else s = d->type->lane_sync(l, e);
     d->type->free(d, host);
     return s;
@@ -171,9 +171,9 @@ enum zf_status zf_workspace_load(struct zf_model *m, struct zf_workspace *w, con
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         memcpy(at, parts[i].from, parts[i].bytes);
         enum zf_status s = t->copy(m->lane, parts[i].to, at, parts[i].bytes);
-        if (s) return zf_fail(e, s, NULL, "the device refused to copy a batch");
+        if (s) return zf_lane_refused(m->device, m->lane, s, "a batch", e);
         at += (parts[i].bytes + 63) & ~(size_t)63;
     }
     enum zf_status s = t->event_record(m->lane, w->staged[turn]);
-    return s ? zf_fail(e, s, NULL, "the device refused an event") : ZF_OK;
+    return s ? zf_lane_refused(m->device, m->lane, s, "an event", e) : ZF_OK;
 }

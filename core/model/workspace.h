@@ -72,7 +72,7 @@ enum zf_status zf_backward(struct zf_model *m, struct zf_workspace *w, size_t ro
 /* logits of rows first .. first+rows of w->y into w->logits. */
 enum zf_status zf_head(struct zf_model *m, struct zf_workspace *w, size_t first, size_t rows, struct zf_err *e);
 
-/* y[rows][cols of W] = x W + bias, for the parameters in these slots; the gradients of it. dx may be NULL (nothing below to train). */
+/* y[rows][cols of W] = x W + bias, for the parameters in these slots; the gradients of it. */
 struct zf_linear {
     enum zf_slot weight, bias; /* ZF_SLOTS as bias: has none */
     int layer;
@@ -89,7 +89,7 @@ float *zf_grad_at(const struct zf_model *m, enum zf_slot slot, int layer);
 #define ZF_ISSUE(m, op, e, ...) \
     do { \
         enum zf_status issued_ = (m)->device->type->ops->op((m)->lane, &(struct zf_##op##_args){__VA_ARGS__}); \
-        if (issued_ != ZF_OK) return zf_fail((e), issued_, #op, "the device %s refused the kernel", (m)->device->type->name); \
+        if (issued_ != ZF_OK) return zf_lane_refused((m)->device, (m)->lane, issued_, #op, (e)); \
     } while (0)
 
 #endif

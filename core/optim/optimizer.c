@@ -3,17 +3,12 @@
 #define ISSUE(o, op, e, ...) \
     do { \
         enum zf_status issued_ = (o)->model->device->type->ops->op((o)->model->lane, &(struct zf_##op##_args){__VA_ARGS__}); \
-        if (issued_ != ZF_OK) return zf_fail((e), issued_, #op, "the device refused the kernel"); \
+        if (issued_ != ZF_OK) return zf_lane_refused((o)->model->device, (o)->model->lane, issued_, #op, (e)); \
     } while (0)
 
 static size_t chunks(const struct zf_params *p)
 {
     return (p->elements + ZF_SQUARES_CHUNK - 1) / ZF_SQUARES_CHUNK;
-}
-
-size_t zf_optimizer_bytes(const struct zf_params *p)
-{
-    return 2 * p->elements * sizeof(float) + chunks(p) * sizeof(double) + sizeof(double) + 2 * sizeof(struct zf_step_norm);
 }
 
 enum zf_status zf_optimizer_init(struct zf_optimizer *o, struct zf_model *m, struct zf_err *e)
@@ -58,10 +53,31 @@ void zf_optimizer_free(struct zf_optimizer *o)
     *o = (struct zf_optimizer){0};
 }
 
-enum zf_status zf_optimizer_begin(struct zf_optimizer *o, struct zf_err *e)
+enum zf_status zf_optimizer_begin_loss(struct zf_optimizer *o, struct zf_err *e)
 {
     enum zf_status s = o->model->device->type->fill(o->model->lane, o->loss, 0, sizeof *o->loss);
-    return s ? zf_fail(e, s, NULL, "the device refused to clear the loss") : zf_model_zero_grad(o->model, e);
+    return s ? zf_lane_refused(o->model->device, o->model->lane, s, "the loss", e) : ZF_OK;
+}
+
+enum zf_status zf_optimizer_begin(struct zf_optimizer *o, struct zf_err *e)
+{
+    ZF_TRY(zf_optimizer_begin_loss(o, e));
+    return zf_model_zero_grad(o->model, e);
+}
+
+/* From the device, through the pinned copy. Waits. */
+static enum zf_status see(struct zf_optimizer *o, void *to, const void *from, size_t bytes, struct zf_err *e)
+{
+    struct zf_device *d = o->model->device;
+    enum zf_status s = d->type->copy(o->model->lane, to, from, bytes);
+    return s ? zf_lane_refused(d, o->model->lane, s, "the loss", e) : d->type->lane_sync(o->model->lane, e);
+}
+
+enum zf_status zf_optimizer_loss(struct zf_optimizer *o, double *loss, struct zf_err *e)
+{
+    ZF_TRY(see(o, &o->seen->loss, o->loss, sizeof *o->loss, e));
+    *loss = o->seen->loss;
+    return ZF_OK;
 }
 
 /* Neighbours in the flat block with the same decay are one kernel call; gaps between them are zeros and stay zeros. */
@@ -85,13 +101,10 @@ static enum zf_status update(struct zf_optimizer *o, const struct zf_adam_rule *
 enum zf_status zf_optimizer_step(struct zf_optimizer *o, const struct zf_adam_rule *r, double rate, struct zf_step_norm *out, struct zf_err *e)
 {
     const struct zf_params *p = &o->model->params;
-    const struct zf_device_type *t = o->model->device->type;
     ISSUE(o, sum_squares, e, .x = o->model->grad, .partial = o->partial, .n = p->elements);
     ISSUE(o, clip_factor, e, .partial = o->partial, .count = chunks(p), .loss = o->loss, .clip_norm = r->clip_norm, .out = o->norm);
     ZF_TRY(update(o, r, rate, e));
-    enum zf_status s = t->copy(o->model->lane, o->seen, o->norm, sizeof *o->seen);
-    if (s) return zf_fail(e, s, NULL, "the device refused a copy");
-    ZF_TRY(t->lane_sync(o->model->lane, e));
+    ZF_TRY(see(o, o->seen, o->norm, sizeof *o->seen, e));
     *out = *o->seen;
     o->updates += out->apply != 0;
     return ZF_OK;

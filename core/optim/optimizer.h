@@ -21,10 +21,13 @@ struct zf_optimizer {
 
 enum zf_status zf_optimizer_init(struct zf_optimizer *o, struct zf_model *m, struct zf_err *e);
 void zf_optimizer_free(struct zf_optimizer *o);
-size_t zf_optimizer_bytes(const struct zf_params *p);
 
 /* Before the first micro-batch of a step: gradients and loss to zero. */
 enum zf_status zf_optimizer_begin(struct zf_optimizer *o, struct zf_err *e);
+/* Before a validation: the loss alone. */
+enum zf_status zf_optimizer_begin_loss(struct zf_optimizer *o, struct zf_err *e);
+/* The sum of losses since then. Waits. */
+enum zf_status zf_optimizer_loss(struct zf_optimizer *o, double *loss, struct zf_err *e);
 
 /* After the last: norm of the gradients, then the update, unless loss or norm is not finite. Waits; *out is what was found. */
 enum zf_status zf_optimizer_step(struct zf_optimizer *o, const struct zf_adam_rule *rule, double rate, struct zf_step_norm *out, struct zf_err *e);

@@ -35,9 +35,9 @@ static void plan_for(struct zf_memory_plan *p, const struct zf_memory_request *r
     *p = (struct zf_memory_plan){.tokens = multiply(micro_batch, row), .micro_batch = micro_batch};
     const struct zf_model_config *c = r->config;
     struct zf_workspace_sizes w = {.activations = SIZE_MAX};
-    size_t n = r->params->elements;
+    size_t n = r->params->elements, tokens = r->training || p->tokens < ZF_CACHE_PREFILL ? p->tokens : ZF_CACHE_PREFILL;
     /* The widths of all buffers together are below a small multiple of the elements: what passes here cannot overflow there. */
-    if (multiply(multiply(p->tokens, n), 64) != SIZE_MAX) w = zf_workspace_measure(c, p->tokens, row, r->training);
+    if (multiply(multiply(p->tokens, n), 64) != SIZE_MAX) w = zf_workspace_measure(c, tokens, row, r->training);
     p->bytes[ZF_PLAN_WEIGHTS] = multiply(n, 4);
     p->bytes[ZF_PLAN_GRADIENTS] = r->training ? multiply(n, 4) : 0;
     p->bytes[ZF_PLAN_MOMENTS] = r->training ? multiply(n, 8) : 0;
@@ -115,6 +115,14 @@ static void append_remedy(char *text, size_t size, const struct zf_memory_plan *
     struct zf_memory_plan q;
     char bytes[32];
     size_t row = at_least_one(r->sequence_length);
+    if (!r->training) {
+        append(text, size, "; a shorter prompt, fewer --tokens, a smaller model or more memory is needed");
+        return;
+    }
+    if (p->bytes[ZF_PLAN_DATA] > l->least) {
+        append(text, size, "; the data alone are more: train on fewer or smaller files");
+        return;
+    }
     if (p->micro_batch > 1) {
         size_t fits = 0, fails = p->micro_batch;
         while (fails - fits > 1) { /* counts given by hand may be huge */

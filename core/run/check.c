@@ -1,7 +1,6 @@
 #include "core/run/check.h"
 
 #include "core/run/setup.h"
-#include "core/session/rundir.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,14 +54,12 @@ static void print_options(const struct zf_options *o)
 static void print_text(const struct zf_setup *s, bool fits)
 {
     const struct zf_model_config *c = &s->config;
-    char *run = zf_rundir_path(s->o->file, s->o->dir);
     printf("%-14s %s, %zu parameters: %zu layers, hidden %zu, %zu heads (%zu key/value), ffn %zu, vocabulary %zu, context %zu\n", "model", zf_family_name(c->family),
            s->params.parameters, c->layers, c->hidden, c->heads, c->kv_heads, c->ffn, c->vocab, c->context);
     if (s->train.rows) print_dataset("train", &s->train);
     if (s->valid.rows) print_dataset("valid", &s->valid);
     if (s->steps) printf("%-14s %" PRIu64 " steps of %" PRId64 " sequences, %.3g epochs\n", "run", s->steps, s->o->batch_size, (double)s->total_rows / (double)s->train.rows);
-    printf("%-14s %s\n", "directory", run ? run : "");
-    free(run);
+    printf("%-14s %s\n", "directory", s->o->dir);
     zf_memory_plan_print(stdout, &s->plan, &s->limits);
     print_options(s->o);
     for (size_t i = 0; i < s->notes.count; i++) printf("note           %s: %s\n", s->notes.list[i].where, s->notes.list[i].message);

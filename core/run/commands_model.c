@@ -93,6 +93,10 @@ static enum zf_status read_stdin(char **out, size_t *size, struct zf_err *e)
         }
     }
     if (!*out) return zf_fail_memory(e, "standard input");
+    if (ferror(stdin)) {
+        free(*out);
+        return zf_fail_errno(e, "stdin", "cannot read it");
+    }
     (*out)[*size] = 0;
     return ZF_OK;
 }
@@ -139,7 +143,7 @@ enum zf_status zf_command_tokenize(struct zf_args *a, struct zf_err *e)
     file = zf_args_next(a);
     ZF_TRY(zf_args_done(a, e));
     struct zf_tokenizer *t;
-    char *text, *folder = NULL;
+    char *text;
     size_t size;
     if (strcmp(model, "bytes") && !zf_directory_exists(model)) return zf_fail(e, ZF_FORMAT, model, "there is no such folder; it should have a tokenizer.json");
     ZF_TRY(zf_tokenizer_open(&t, model, e));
@@ -152,7 +156,6 @@ enum zf_status zf_command_tokenize(struct zf_args *a, struct zf_err *e)
     }
     if (!s && zf_tokenizer_note(t)[0]) fprintf(stderr, "zenflow-console: note: %s\n", zf_tokenizer_note(t));
     zf_tokenizer_close(t);
-    free(folder);
     return s;
 }
 
@@ -264,7 +267,6 @@ enum zf_status zf_command_inspect(struct zf_args *a, struct zf_err *e)
 /* --- export --- */
 
 struct conversion {
-    const struct zf_hf *from;
     enum zf_st_type type;
     const struct zf_st_tensor **tensors;
 };
@@ -307,7 +309,7 @@ static enum zf_status write_folder(const struct zf_hf *from, const char *out, en
 {
     size_t n = zf_hf_tensor_count(from);
     struct zf_st_entry *entries = calloc(n ? n : 1, sizeof *entries);
-    struct conversion c = {from, type, calloc(n ? n : 1, sizeof *c.tensors)};
+    struct conversion c = {type, calloc(n ? n : 1, sizeof *c.tensors)};
     enum zf_status s = entries && c.tensors ? ZF_OK : zf_fail_memory(e, out);
     for (size_t i = 0; !s && i < n; i++) {
         const char *file;

@@ -28,11 +28,12 @@ static int32_t likeliest(const float *logits, size_t n)
     return (int32_t)best;
 }
 
-int32_t zf_sample_token(float *logits, size_t n, double temperature, double top_p, double draw)
+int32_t zf_sample_token(const float *logits, size_t n, double temperature, double top_p, double draw)
 {
     int32_t best = likeliest(logits, n);
-    struct chance *c = temperature > 0 ? malloc(n * sizeof *c) : NULL;
-    if (!c) return best;
+    if (temperature <= 0) return best;
+    struct chance *c = malloc(n * sizeof *c);
+    if (!c) return -1;
     double sum = 0, kept = 0;
     for (size_t i = 0; i < n; i++) {
         c[i] = (struct chance){exp(((double)logits[i] - logits[best]) / temperature), (int32_t)i};
@@ -154,6 +155,7 @@ static enum zf_status produce(struct job *j, size_t tokens, FILE *out, struct zf
         for (size_t k = 0; k < vocab; k++)
             if (!isfinite(j->logits[k])) return zf_fail(e, ZF_NUMERIC, g->model, "the logits of token %zu are not finite; the weights are damaged", j->ids.count);
         int32_t id = zf_sample_token(j->logits, vocab, g->temperature, g->top_p, zf_uniform((uint64_t)g->seed, ZF_STREAM_SAMPLE, 0, i));
+        if (id < 0) return zf_fail_memory(e, "the chances of the next token");
         if (ends(j, id)) break;
         ZF_TRY(zf_ids_push(&j->ids, id, e));
         if (!g->json) ZF_TRY(stream(j, out, false, e));

@@ -18,7 +18,7 @@ struct zf_generate {
 
 enum zf_status zf_generate_run(const struct zf_generate *g, FILE *out, struct zf_err *e);
 
-/* The next token. logits are used up. Pure: `draw` in [0, 1) is the random number. */
-int32_t zf_sample_token(float *logits, size_t n, double temperature, double top_p, double draw);
+/* The next token; -1: no memory. Pure: `draw` in [0, 1) is the random number. */
+int32_t zf_sample_token(const float *logits, size_t n, double temperature, double top_p, double draw);
 
 #endif

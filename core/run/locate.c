@@ -3,7 +3,6 @@
 #include "core/base/file.h"
 #include "core/base/json.h"
 #include "core/config/run_cfg.h"
-#include "core/session/rundir.h"
 #include "core/telemetry/jsonl.h"
 
 #include <dirent.h>
@@ -30,7 +29,7 @@ enum zf_status zf_locate_run(char **out, const char *argument, struct zf_err *e)
         *e = errors.list[0];
         s = e->code;
     } else if (!s) {
-        *out = zf_rundir_path(o.file, o.dir);
+        *out = strdup(o.dir);
         s = *out ? ZF_OK : zf_fail_memory(e, argument);
     }
     zf_err_list_free(&errors);

@@ -50,6 +50,7 @@ static enum zf_status micro_batches(struct zf_trainer *t, const struct stretch *
             zf_batch_add(&t->batch, &r);
         }
         ZF_TRY(zf_model_step(&t->model, &t->batch, backward, scale, t->optimizer.loss, e));
+        ZF_TRY(zf_lock_beat(t->lock, t->step, e));
         if (asked_to_stop(t)) {
             ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
             return zf_fail(e, ZF_STOPPED, NULL, "a signal asked to end");
@@ -62,19 +63,13 @@ enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf
 {
     struct stretch s = {.data = &t->setup->valid, .count = t->setup->valid.rows};
     uint64_t most = (uint64_t)t->o->valid_batches * (uint64_t)t->o->batch_size, tokens, labels;
-    struct zf_step_norm seen;
-    double from = zf_clock();
+    double from = zf_clock(), sum;
     if (most && most < s.count) s.count = most;
     count_tokens(&s, &tokens, &labels);
-    const struct zf_device_type *d = t->device->type;
-    enum zf_status status = d->fill(t->model.lane, t->optimizer.loss, 0, sizeof *t->optimizer.loss);
-    if (status) return zf_fail(e, status, NULL, "the device refused to clear the loss");
+    ZF_TRY(zf_optimizer_begin_loss(&t->optimizer, e));
     ZF_TRY(micro_batches(t, &s, false, 0, e));
-    status = d->copy(t->model.lane, &t->optimizer.seen->loss, t->optimizer.loss, sizeof *t->optimizer.loss);
-    if (status) return zf_fail(e, status, NULL, "the device refused a copy");
-    ZF_TRY(d->lane_sync(t->model.lane, e));
-    seen = *t->optimizer.seen;
-    *loss = labels ? seen.loss / (double)labels : NAN;
+    ZF_TRY(zf_optimizer_loss(&t->optimizer, &sum, e));
+    *loss = labels ? sum / (double)labels : NAN;
     t->validated = t->step;
     zf_record_valid(t, *loss, labels);
     zf_eta_pause(&t->eta, zf_clock() - from);
@@ -96,7 +91,7 @@ enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err 
     char *path = zf_export_path(t->run, t->step), *folder = zf_path_join(t->run, "exports");
     enum zf_status s = path && folder ? zf_directory_make(folder, e) : zf_fail_memory(e, "a path");
     double from = zf_clock();
-    if (!s && !zf_directory_exists(path)) {
+    if (!s && !(t->exported && t->exported_step == t->step)) { /* the best one and the last one may be the same */
         s = zf_model_export(&t->model, path, t->setup->config_json, t->setup->tokenizer_folder, e);
         bool bytes = !t->o->path[0] && !t->setup->tokenizer_folder;
         if (!s && bytes) s = zf_tokenizer_write_bytes(path, t->model.config.eos_count > 0, e);
@@ -104,6 +99,8 @@ enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err 
     if (!s) {
         json_t *o = json_pack("{s:s s:I s:s s:b}", "type", "export", "step", (json_int_t)t->step, "file", path, "best", best);
         if (best) json_object_set_new(o, "loss", zf_json_real(t->best.loss));
+        t->exported = true;
+        t->exported_step = t->step;
         s = zf_journal_append(t->journal, o, e);
         zf_plain_text(&t->plain, "step %" PRIu64 " exported%s to %s", t->step, best ? " (the best so far)" : "", path);
         zf_eta_pause(&t->eta, zf_clock() - from);
@@ -205,7 +202,7 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
     }
     if (o->export_every && t->step % (uint64_t)o->export_every == 0) ZF_TRY(zf_trainer_export(t, false, e));
     *end = ZF_END_TIME;
-    *over = o->max_time > 0 && zf_clock() - t->started >= o->max_time;
+    *over = o->max_time > 0 && t->step < t->setup->steps && zf_clock() - t->started >= o->max_time;
     return ZF_OK;
 }
 
@@ -227,10 +224,6 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
             return ZF_OK;
         }
         if (s) return s;
-        if (zf_lock_beat(t->lock, t->step, e) == ZF_BUSY) {
-            *end = ZF_END_LOST;
-            return ZF_BUSY;
-        }
     }
     *end = ZF_END_DONE;
     if (!t->setup->valid.rows || t->validated == t->step) return ZF_OK;

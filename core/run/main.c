@@ -12,17 +12,17 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-static volatile int stop; /* signals that asked to end */
+static volatile sig_atomic_t stop; /* signals that asked to end */
 
 static void on_stop(int number)
 {
     if (stop++) _exit(128 + number); /* a second one does not wait */
 }
 
-/* A closed terminal, a closed pipe or a full file must not end a run. */
+/* For a run and its check: a closed terminal, a closed pipe or a full file must not end it, and an interrupt ends it in order. Other commands die of these
+ * signals as everybody expects. */
 static void set_signals(void)
 {
     struct sigaction ask = {.sa_handler = on_stop}, ignore = {.sa_handler = SIG_IGN};
@@ -71,6 +71,7 @@ static enum zf_status run(struct zf_args *a, struct zf_err *e)
     zf_args_flag(a, "--plain"); /* this version has no screen: always plain */
     if (zf_args_flag(a, "--detach")) return zf_fail(e, ZF_USAGE, "--detach", "this version runs in the foreground; nohup or tmux keep it when the terminal closes (SIGHUP does not end it)");
     ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
+    set_signals();
     enum zf_status s = read_options(&o, a, path, e);
     if (!s) s = zf_args_done(a, e);
     if (!s) s = zf_train_run(&o, &stop, e);
@@ -84,6 +85,7 @@ static enum zf_status check(struct zf_args *a, struct zf_err *e)
     const char *path;
     bool json = zf_args_flag(a, "--json");
     ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
+    set_signals();
     enum zf_status s = read_options(&o, a, path, e);
     if (!s) s = zf_args_done(a, e);
     if (!s) s = zf_check_run(&o, json, &stop, e);
@@ -266,7 +268,6 @@ static enum zf_status dispatch(int argc, char **argv, struct zf_err *e)
 int main(int argc, char **argv)
 {
     struct zf_err e = {0};
-    set_signals();
     enum zf_status s = dispatch(argc, argv, &e);
     /* Results that cannot be written are an error, but for progress lines: those are counted where they are lost. */
     if (fflush(stdout) && s == ZF_OK) s = zf_fail_errno(&e, "stdout", "cannot write the result");

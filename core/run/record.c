@@ -32,15 +32,6 @@ static uint64_t resident(void)
     return pages * 4096;
 }
 
-static uint64_t device_bytes(struct zf_trainer *t)
-{
-    struct zf_device_info info;
-    uint64_t sum = 0;
-    t->device->type->info(t->device, &info);
-    for (int i = 0; i < ZF_MEM_TAGS; i++) sum += info.bytes[i];
-    return sum;
-}
-
 void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...)
 {
     char text[1536];
@@ -61,6 +52,8 @@ void zf_record_start(struct zf_trainer *t)
     struct zf_device_info info;
     json_t *o = json_object(), *matrices = json_array();
     t->device->type->info(t->device, &info);
+    for (int i = 0; i < ZF_MEM_TAGS; i++) t->device_bytes += info.bytes[i];
+    const char *strategy = zf_option_table[ZF_OPT_strategy].choices[t->o->strategy];
     for (size_t i = 0; i < p->count; i++)
         if (p->list[i].matrix)
             json_array_append_new(matrices, json_pack("{s:s s:I s:I}", "name", p->list[i].name, "channels", (json_int_t)p->list[i].rows, "length", (json_int_t)p->list[i].cols));
@@ -70,7 +63,7 @@ void zf_record_start(struct zf_trainer *t)
     json_object_set_new(o, "parameters", integer(p->parameters));
     json_object_set_new(o, "device", json_string(t->device->type->name));
     json_object_set_new(o, "device_description", json_string(info.description));
-    json_object_set_new(o, "strategy", json_string("gpu_only"));
+    json_object_set_new(o, "strategy", json_string(strategy));
     json_object_set_new(o, "options", zf_options_json(t->o));
     json_object_set_new(o, "matrices", matrices);
     json_object_set_new(o, "attempt", json_integer(1));
@@ -78,8 +71,8 @@ void zf_record_start(struct zf_trainer *t)
 
     char bytes[32];
     const struct zf_setup *s = t->setup;
-    zf_plain_text(&t->plain, "zenflow-console %s: %s, %" PRIu64 " parameters, strategy gpu_only on %s (%s)", ZF_VERSION,
-                  t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters, t->device->type->name, info.description);
+    zf_plain_text(&t->plain, "zenflow-console %s: %s, %" PRIu64 " parameters, strategy %s on %s (%s)", ZF_VERSION,
+                  t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters, strategy, t->device->type->name, info.description);
     zf_plain_text(&t->plain, "data: %zu rows to train on, %zu to validate on, %zu tokens, %zu of them targets; the loss is the mean over the targets of a step", s->train.rows,
                   s->valid.rows, s->all.tokens, s->all.label_tokens);
     zf_plain_text(&t->plain, "memory: %s planned for micro-batches of %zu sequences, %zu tokens", zf_bytes_text(s->plan.total, bytes, sizeof bytes), s->plan.micro_batch,
@@ -111,7 +104,7 @@ void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r)
         json_object_set_new(o, "groups", json_array());
         json_object_set_new(o, "cpu_updates", json_integer(0));
         json_object_set_new(o, "skipped", integer(t->skipped));
-        json_object_set_new(o, "memory_device", integer(device_bytes(t)));
+        json_object_set_new(o, "memory_device", integer(t->device_bytes));
         json_object_set_new(o, "memory_host", integer(resident()));
         zf_metrics_write(t->metrics, o);
     }

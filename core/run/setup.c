@@ -76,8 +76,6 @@ static enum zf_status from_scratch(struct zf_setup *s, struct zf_err *e)
     }
     if (vocab < (bytes ? 256 : size))
         return zf_fail(e, ZF_USAGE, "vocab", "%zu is smaller than the tokenizer's %zu tokens; leave it out to take the tokenizer's size", vocab, size);
-    if ((o->family == ZF_SCRATCH_GPT2 || o->family == ZF_SCRATCH_OPT) && ((o->kv_heads && o->kv_heads != o->heads) || (o->head_dim && o->head_dim * o->heads != o->hidden)))
-        return zf_fail(e, ZF_USAGE, "kv_heads", "gpt2 and opt have as many key/value heads as heads, and head_dim = hidden / heads; take llama, qwen2 or qwen3");
     json_t *j = scratch_config(o, vocab, eos);
     if (!j) return zf_fail_memory(e, "the model's configuration");
     enum zf_status status = zf_model_config_read(&s->config, j, "[model]", e);
@@ -144,7 +142,7 @@ static struct zf_dataset_options data_options(const struct zf_setup *s, const st
 static bool is_tokens(const struct zf_setup *s, const char *file)
 {
     const char *dot = strrchr(file, '.');
-    return s->o->format == ZF_FORMAT_TOKENS || (s->o->format == ZF_FORMAT_AUTO && dot && !strcmp(dot, ".safetensors"));
+    return s->o->format == ZF_FORMAT_TOKENS || (s->o->format == ZF_FORMAT_AUTO && dot && !strcasecmp(dot, ".safetensors"));
 }
 
 /* Bytes that reading these files will take at most, and the longest row of `tokens` files: from sizes and headers alone, for the early refusal. */
@@ -163,7 +161,8 @@ static void estimate(const struct zf_setup *s, const struct zf_strings *files, s
             }
             zf_st_close(&t);
         } else {
-            *bytes += 2 * (size_t)st.st_size; /* a token of two bytes or more: ids and targets */
+            /* int32 a token: a byte each with `bytes`, two or more on average with others */
+            *bytes += (s->tokenizer_folder ? 2 : sizeof(int32_t)) * (size_t)st.st_size;
             if (s->sequence_length > *longest) *longest = s->sequence_length;
         }
     }

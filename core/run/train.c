@@ -51,8 +51,9 @@ static enum zf_status look_before(const struct zf_options *o, const char *run, c
         *over = true;
         return ZF_OK;
     }
-    return zf_fail(e, ZF_DIFFERENT, run, "its run ended at step %" PRIu64 " (%s), and this version cannot continue one; start another with --set dir=NAME%s%s%s", f.last_step,
-                   f.finished ? "its last" : f.ended[0] ? f.ended : "without a clean stop", f.last_export[0] ? ", from the exported weights with --set path=" : "", f.last_export, "");
+    return zf_fail(e, ZF_DIFFERENT, run, "its run ended at step %" PRIu64 " (%s), and this version cannot continue one; start another with --set dir=NAME%s%s", f.last_step,
+                   f.finished ? "its last" : f.ended[0] ? f.ended : "without a clean stop", f.last_export[0] ? ", from the exported weights with --set path=" : "",
+                   f.last_export);
 }
 
 /* `auto` is resolved once, and the result is in RUN/run.cfg. */
@@ -96,6 +97,8 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     size_t limit = l->least > SIZE_MAX - l->resident ? 0 : l->least + l->resident;
     ZF_TRY(zf_rundir_claim(&facts, t->run, who, e));
     ZF_TRY(zf_lock_acquire(&t->lock, t->run, &(struct zf_lock_options){.memory_limit = limit}, note, sizeof note, e));
+    ZF_TRY(zf_rundir_look(&facts, t->run, who, e)); /* once more, under the lock: set-up takes time, and another may have been quicker */
+    if (facts.state != ZF_RUNDIR_NEW) return zf_fail(e, ZF_BUSY, t->run, "another trainer began a run there a moment ago; nothing of it was touched");
     ZF_TRY(zf_journal_open(&t->journal, t->run, e));
     ZF_TRY(zf_journal_append(t->journal, zf_run_start_entry(who, t->setup->steps), e)); /* first of all: it makes the directory ours */
     ZF_TRY(write_run_cfg(t->o, t->run, e));
@@ -138,7 +141,7 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     } ends[] = {
         [ZF_END_DONE] = {"done", NULL, ZF_OK},
         [ZF_END_PATIENCE] = {"done", "validation did not improve any more (patience)", ZF_OK},
-        [ZF_END_SIGNAL] = {"signal", "a signal asked to end; the step that was under way is dropped", ZF_STOPPED},
+        [ZF_END_SIGNAL] = {"signal", "a signal asked to end; a step that was not complete is dropped", ZF_STOPPED},
         [ZF_END_TIME] = {"stopped", "max_time is over", ZF_STOPPED},
         [ZF_END_NONFINITE] = {"error", NULL, ZF_NUMERIC},
     };
@@ -183,12 +186,12 @@ static void close_trainer(struct zf_trainer *t)
     zf_lock_release(t->lock);
 }
 
-static enum zf_status train(struct zf_setup *setup, struct zf_options *o, char *run, const struct zf_run_identity *who, const volatile int *stop, struct zf_err *e)
+static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who, const volatile int *stop, struct zf_err *e)
 {
     struct zf_trainer t = {.setup = setup, .o = o, .stop = stop, .run = run, .started = zf_clock()};
     enum zf_end end = ZF_END_DONE;
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
-    enum zf_status s = zf_device_open(&t.device, "host", &(struct zf_device_options){.threads = (int)o->threads}, e);
+    enum zf_status s = zf_device_open(&t.device, zf_option_table[ZF_OPT_device].choices[o->device], &(struct zf_device_options){.threads = (int)o->threads}, e);
     if (!s) s = open_run(&t, who, e);
     if (!s) s = open_model(&t, e);
     zf_hf_close(&setup->hf); /* the weights are copied: their files need not stay mapped */
@@ -209,9 +212,10 @@ enum zf_status zf_train_run(struct zf_options *o, const volatile int *stop, stru
 {
     struct zf_setup setup = {0};
     struct zf_run_identity who;
-    char *model = NULL, *data = NULL, *run = zf_rundir_path(o->file, o->dir);
+    char *model = NULL, *data = NULL;
+    const char *run = o->dir;
     bool over = false;
-    enum zf_status s = run ? identity(o, &who, &model, &data, e) : zf_fail_memory(e, "the run directory's name");
+    enum zf_status s = identity(o, &who, &model, &data, e);
     if (!s) s = look_before(o, run, &who, &over, e);
     if (!s && !over) {
         s = zf_setup_model(&setup, o, e);
@@ -223,6 +227,5 @@ enum zf_status zf_train_run(struct zf_options *o, const volatile int *stop, stru
     }
     free(model);
     free(data);
-    free(run);
     return s;
 }

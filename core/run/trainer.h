@@ -16,7 +16,7 @@ struct zf_trainer {
     const struct zf_options *o;
     const volatile int *stop;
 
-    char *run; /* the run directory */
+    const char *run; /* the run directory */
     struct zf_lock *lock;
     struct zf_journal *journal;
     struct zf_metrics *metrics;
@@ -43,6 +43,9 @@ struct zf_trainer {
         bool any;
     } best;
     uint64_t validated;       /* step of the last validation */
+    bool exported;            /* at exported_step, by this process */
+    uint64_t exported_step;
+    uint64_t device_bytes;    /* nothing grows after the start */
     bool told_zero_loss;
 };
 
@@ -54,7 +57,7 @@ struct zf_step_record {
 };
 
 /* loop.c */
-enum zf_end { ZF_END_DONE, ZF_END_PATIENCE, ZF_END_SIGNAL, ZF_END_TIME, ZF_END_NONFINITE, ZF_END_LOST };
+enum zf_end { ZF_END_DONE, ZF_END_PATIENCE, ZF_END_SIGNAL, ZF_END_TIME, ZF_END_NONFINITE };
 enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf_err *e);
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e);
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);

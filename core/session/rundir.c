@@ -15,22 +15,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-char *zf_rundir_path(const char *cfg_path, const char *dir)
-{
-    char *base = zf_path_directory(cfg_path), *name = NULL, *out = NULL;
-    if (dir && *dir) {
-        name = strdup(dir);
-    } else {
-        const char *slash = strrchr(cfg_path, '/'), *file = slash ? slash + 1 : cfg_path, *dot = strrchr(file, '.');
-        size_t n = dot && dot > file && !strcmp(dot, ".cfg") ? (size_t)(dot - file) : strlen(file);
-        if (asprintf(&name, "runs/%.*s", (int)n, file) < 0) name = NULL;
-    }
-    if (base && name) out = strcmp(base, ".") ? zf_path_join(base, name) : strdup(name);
-    free(base);
-    free(name);
-    return out;
-}
-
 json_t *zf_run_start_entry(const struct zf_run_identity *who, uint64_t steps)
 {
     unsigned char random[8];

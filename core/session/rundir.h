@@ -9,10 +9,6 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Where the run of this run.cfg lives: `dir` (may be NULL or "": runs/NAME-OF-THE-CFG), relative to the file. To be freed; NULL: no memory.
- */
-char *zf_rundir_path(const char *cfg_path, const char *dir);
-
 /* What makes two runs the same one; texts of the caller's choice (paths, hashes), compared as they are. NULL: not compared. */
 struct zf_run_identity {
     const char *model, *data;

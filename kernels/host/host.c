@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { THREADS_MAX = 1024 };
+enum { THREADS_MAX = 4096 };
 
 /* The builtins look at what the operating system saves (XCR0) as well as at the processor. */
 static bool have_avx512(void)

@@ -59,7 +59,8 @@ def problems(folder, like):
     if like:
         theirs = tensors(like)
         bare = {n.split(".", 1)[1] if n.startswith("transformer.") else n: tuple(v.shape) for n, v in stored.items()}
-        want = {n.split(".", 1)[1] if n.startswith("transformer.") else n: tuple(v.shape) for n, v in theirs.items()}
+        want = {n.split(".", 1)[1] if n.startswith("transformer.") else n: tuple(v.shape) for n, v in theirs.items()
+                if not n.endswith((".attn.bias", ".attn.masked_bias"))}  # buffers of old GPT-2 files
         if bare != want:
             yield f"names or shapes differ: {sorted(set(bare.items()) ^ set(want.items()))}"
         with open(os.path.join(folder, "config.json")) as f, open(os.path.join(like, "config.json")) as g:

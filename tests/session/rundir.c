@@ -27,25 +27,6 @@ static struct zf_run_facts look(const char *run, const struct zf_run_identity *w
     return f;
 }
 
-static void expect_path(const char *cfg, const char *dir, const char *expected)
-{
-    char *p = zf_rundir_path(cfg, dir);
-    assert_string_equal(p, expected);
-    free(p);
-}
-
-static void paths(void **state)
-{
-    (void)state;
-    expect_path("run.cfg", NULL, "runs/run");
-    expect_path("configs/quick.start.cfg", "", "configs/runs/quick.start");
-    expect_path("/a/b.cfg", NULL, "/a/runs/b");
-    expect_path("/a/b.cfg", "c", "/a/c");
-    expect_path("a/b.cfg", "/c", "/c");
-    expect_path("a/.cfg", NULL, "a/runs/.cfg");
-    expect_path("a/b", NULL, "a/runs/b");
-}
-
 static void new_ones(void **state)
 {
     (void)state;
@@ -179,6 +160,6 @@ static void newest(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(paths), T(new_ones), T(ours), T(P78_another_run), T(P78_foreign_files_survive), T(newest)};
+    const struct CMUnitTest tests[] = {T(new_ones), T(ours), T(P78_another_run), T(P78_foreign_files_survive), T(newest)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
