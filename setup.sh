@@ -38,12 +38,12 @@ else
 fi
 
 echo "setup.sh: installing$missing"
-export DEBIAN_FRONTEND=noninteractive
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 for command in "update" "install -y --no-install-recommends$missing"; do
     # shellcheck disable=SC2086
-    if ! $as_root ${as_root:+env DEBIAN_FRONTEND=noninteractive} apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 $command >"$log" 2>&1 </dev/null; then
+    if ! $as_root env DEBIAN_FRONTEND=noninteractive \
+        apt-get -qq -o Acquire::Retries=3 -o DPkg::Lock::Timeout=120 $command >"$log" 2>&1 </dev/null; then
         tail -n 20 "$log" >&2
         fail "'apt-get $command' failed (its last lines are above); fix that or install by hand:$missing"
     fi

@@ -2,6 +2,7 @@
 
 A program that crashes, hangs or is missing from the log is a failure, whatever it printed before.
 """
+
 import json
 import os
 import re
@@ -26,7 +27,9 @@ GOOD, SKIPPED = {"OK", "EXPECTEDFAIL"}, {"SKIP"}
 
 
 def command(words, env=None):
-    done = subprocess.run(words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    done = subprocess.run(
+        words, env=env, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    )
     return done.returncode, done.stdout
 
 
@@ -47,7 +50,7 @@ def count(entry):
         return 0, 0, 1
     if entry["result"] in GOOD | SKIPPED:
         return (passed, 0, skipped) if passed + skipped else (1, 0, 0)
-    if not passed:                             # it died before its own sum
+    if not passed:  # it died before its own sum
         passed = len(re.findall(r"^\[       OK \]", text, re.M))
     return passed, max(failed, 1), skipped
 

@@ -1,8 +1,10 @@
-"""What the command-line tests share: running the programs, small runs, safetensors in plain Python, and a runner that reports in cmocka's words.
+"""What the command-line tests share: running the programs, small runs, safetensors in plain Python, and a
+runner that reports in cmocka's words.
 
 A test file defines functions test_* and ends with harness.main(). Each function gets a fresh directory. Everything below sees only what
 a user sees: arguments, files, exit codes, signals.
 """
+
 import json
 import os
 import shutil
@@ -48,7 +50,10 @@ def run(*args, code=0, program=CONSOLE, timeout=60, **more):
         raise AssertionError(f"{args}: still running after {timeout * SLOW} s") from None
     done = subprocess.CompletedProcess(p.args, p.returncode, (out or b"").decode(errors="replace"), (err or b"").decode(errors="replace"))
     wanted = code if isinstance(code, tuple) else (code,)
-    expect(code is None or p.returncode in wanted, f"{args}: exit {p.returncode}, not {code}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}")
+    expect(
+        code is None or p.returncode in wanted,
+        f"{args}: exit {p.returncode}, not {code}\nstdout: {done.stdout[-3000:]}\nstderr: {done.stderr[-3000:]}",
+    )
     return done
 
 
@@ -117,7 +122,9 @@ def wait_for_step(p, folder, step, seconds=60):
         if done and done[-1]["step"] >= step:
             return
         if p.poll() is not None:
-            raise AssertionError(f"ended ({p.returncode}) before step {step}: {p.stderr.read().decode(errors='replace') if p.stderr else ''}")
+            raise AssertionError(
+                f"ended ({p.returncode}) before step {step}: {p.stderr.read().decode(errors='replace') if p.stderr else ''}"
+            )
         time.sleep(0.02)
     p.kill()
     raise AssertionError(f"step {step} not reached in {seconds * SLOW} s")
@@ -129,7 +136,11 @@ def finish(p, code, seconds=30):
     except subprocess.TimeoutExpired:
         p.kill()
         raise AssertionError(f"still alive after {seconds * SLOW} s") from None
-    expect(p.returncode == code, f"exit {p.returncode}, not {code}", p.stderr.read().decode(errors="replace")[-2000:] if p.stderr and not p.stderr.closed else "")
+    expect(
+        p.returncode == code,
+        f"exit {p.returncode}, not {code}",
+        p.stderr.read().decode(errors="replace")[-2000:] if p.stderr and not p.stderr.closed else "",
+    )
 
 
 DTYPES = {"F32": ("f", 4), "I64": ("q", 8), "I32": ("i", 4)}

@@ -1,4 +1,5 @@
 """--help, options, run.cfg: what is said, where, and with which exit code."""
+
 import json
 import os
 import re
@@ -39,15 +40,51 @@ def test_readme_has_the_option_table(folder):
     with open(os.path.join(h.SOURCE, "README.md"), encoding="utf-8") as f:
         found = re.search(r"<!-- options: begin[^\n]*-->\n(.*)\n<!-- options: end -->", f.read(), re.S)
     expect(found, "README.md has lost its markers")
-    expect(found.group(1).strip() == table, "README.md: replace the table between the markers by the output of: zenflow-console options --markdown")
+    expect(
+        found.group(1).strip() == table,
+        "README.md: replace the table between the markers by the output of: zenflow-console options --markdown",
+    )
 
 
 def test_all_errors_at_once(folder):
-    path = h.write(os.path.join(folder, "bad.cfg"), "\n".join([
-        "[run]", "seed = one", "", "[modle]", "[train]", "learning_rat = 1e-3", "batch_size = 0", "schedule = cosin", "max_grad_norm = 1",
-        "clip_norm = 1", "clip_norm = 2", "beta1 = 1.5", "no equals sign", "epsilon = nan", "[data]", 'train = "open', ""]))
+    path = h.write(
+        os.path.join(folder, "bad.cfg"),
+        "\n".join(
+            [
+                "[run]",
+                "seed = one",
+                "",
+                "[modle]",
+                "[train]",
+                "learning_rat = 1e-3",
+                "batch_size = 0",
+                "schedule = cosin",
+                "max_grad_norm = 1",
+                "clip_norm = 1",
+                "clip_norm = 2",
+                "beta1 = 1.5",
+                "no equals sign",
+                "epsilon = nan",
+                "[data]",
+                'train = "open',
+                "",
+            ]
+        ),
+    )
     done = h.run("check", path, code=2)
-    for line, word in ((2, "one"), (4, "model"), (6, "learning_rate"), (7, "0"), (8, "cosine"), (9, "clip_norm"), (11, "clip_norm"), (12, "1.5"), (13, ""), (14, "nan"), (16, "")):
+    for line, word in (
+        (2, "one"),
+        (4, "model"),
+        (6, "learning_rate"),
+        (7, "0"),
+        (8, "cosine"),
+        (9, "clip_norm"),
+        (11, "clip_norm"),
+        (12, "1.5"),
+        (13, ""),
+        (14, "nan"),
+        (16, ""),
+    ):
         said = [text for text in done.stderr.splitlines() if re.match(r"zenflow-console: .*bad\.cfg:%d:\d+: " % line, text)]
         expect(said and word in said[0], f"line {line} ({word}): {done.stderr}")
     expect(done.stdout == "" or "bad.cfg" not in done.stdout, "errors belong on stderr")
@@ -60,14 +97,24 @@ def test_columns_point_at_the_value(folder):
 
 
 def test_habits_are_told_the_right_name(folder):
-    for habit, name in (("max_grad_norm", "clip_norm"), ("gradient_accumulation_steps", "micro_batch"), ("num_train_epochs", "epochs"), ("save_steps", "save_every")):
+    for habit, name in (
+        ("max_grad_norm", "clip_norm"),
+        ("gradient_accumulation_steps", "micro_batch"),
+        ("num_train_epochs", "epochs"),
+        ("save_steps", "save_every"),
+    ):
         expect(name in h.run("check", h.cfg(folder), "--set", habit + "=1", code=2).stderr, habit)
 
 
 def test_what_this_version_has_not_is_refused_by_name(folder):
     h.text_file(folder)
-    for change, word in (({"zenflow": {"strategy": "zenflow"}}, "zenflow"), ({"run": {"device": "cuda"}}, "cuda"), ({"run": {"device": "sim"}}, "sim"),
-                         ({"model": {"dtype": "bf16"}}, "bf16"), ({"data": {"format": "jsonl"}}, "jsonl")):
+    for change, word in (
+        ({"zenflow": {"strategy": "zenflow"}}, "zenflow"),
+        ({"run": {"device": "cuda"}}, "cuda"),
+        ({"run": {"device": "sim"}}, "sim"),
+        ({"model": {"dtype": "bf16"}}, "bf16"),
+        ({"data": {"format": "jsonl"}}, "jsonl"),
+    ):
         expect(word in h.run(h.cfg(folder, **change), "--plain", code=2).stderr, word)
         expect(not os.path.exists(os.path.join(folder, "out")), word, "left a run directory behind")
 

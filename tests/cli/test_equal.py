@@ -1,4 +1,5 @@
 """What must not depend on how the work is cut up: threads and micro-batches."""
+
 import os
 
 import harness as h
@@ -9,10 +10,27 @@ def case(folder, name, **changes):
     place = os.path.join(folder, name)
     os.mkdir(place)
     h.token_file(os.path.join(place, "rows.safetensors"), 64, 24, 300, lambda row, at, i: -100 if at < (row * 7) % 20 else i)
-    model = {"family": "qwen3", "layers": 2, "hidden": 48, "heads": 4, "kv_heads": 2, "head_dim": 12, "ffn": 80, "vocab": 300, "context": 24, "tokenizer": None}
+    model = {
+        "family": "qwen3",
+        "layers": 2,
+        "hidden": 48,
+        "heads": 4,
+        "kv_heads": 2,
+        "head_dim": 12,
+        "ffn": 80,
+        "vocab": 300,
+        "context": 24,
+        "tokenizer": None,
+    }
     train = {"steps": 12, "batch_size": 16, "learning_rate": "3e-3", "valid_every": 0}
     run = changes.pop("run", {})
-    path = h.cfg(place, model=model, data={"train": "rows.safetensors", "sequence_length": None, "valid_split": None}, train={**train, **changes}, run=run)
+    path = h.cfg(
+        place,
+        model=model,
+        data={"train": "rows.safetensors", "sequence_length": None, "valid_split": None},
+        train={**train, **changes},
+        run=run,
+    )
     h.run(path, "--plain")
     return h.metrics(os.path.join(place, "out"), "step")
 

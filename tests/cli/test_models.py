@@ -1,4 +1,5 @@
 """Every model folder there are right answers for, and the folders that must be refused."""
+
 import glob
 import json
 import os
@@ -54,7 +55,9 @@ def broken(folder, name, change, *words, code=4):
     change(model)
     golden = os.path.join(h.FAMILIES, "qwen2-untied-multi-query", "golden.safetensors")
     h.token_file(os.path.join(place, "rows.safetensors"), 8, 16, 57)
-    path = h.cfg(place, base={"run": {"dir": "out"}, "model": {"path": "model"}, "data": {"train": "rows.safetensors"}, "train": {"steps": 1}})
+    path = h.cfg(
+        place, base={"run": {"dir": "out"}, "model": {"path": "model"}, "data": {"train": "rows.safetensors"}, "train": {"steps": 1}}
+    )
     for asked in (("check", path), (path, "--plain"), ("verify", model, golden)):
         done = h.run(*asked, code=code)
         expect(any(w.lower() in done.stderr.lower() for w in words), f"{name}: none of {words} in: {done.stderr}")
@@ -72,7 +75,8 @@ def edit_json(path, changes):
 
 
 def test_broken_files(folder):
-    lfs = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 12345\n"
+    digest = "4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393"
+    lfs = f"version https://git-lfs.github.com/spec/v1\noid sha256:{digest}\nsize 12345\n"
     broken(folder, "lfs", lambda m: h.write(shard(m), lfs), "LFS")
     broken(folder, "html", lambda m: h.write(shard(m), "<!DOCTYPE html>\n<html><body>Not found</body></html>\n" * 9), "HTML")
     broken(folder, "empty", lambda m: h.write(shard(m), ""), "empty", "0 bytes", "short", "truncated")
@@ -87,6 +91,7 @@ def test_a_pickle_is_refused(folder):
             os.remove(name)
         with open(os.path.join(model, "pytorch_model.bin"), "wb") as f:
             f.write(b"PK\x03\x04" + bytes(100))
+
     broken(folder, "pickle", only_pickle, "pickle", "pytorch_model.bin")
 
 
@@ -96,6 +101,7 @@ def test_missing_and_wrong_tensors(folder):
         tensors = h.read_tensors(path)
         tensors.pop(sorted(tensors)[0])
         h.write_tensors(path, tensors)
+
     broken(folder, "tensor", lost, "tensor")
 
     def wrong(model):
@@ -105,12 +111,14 @@ def test_missing_and_wrong_tensors(folder):
         dtype, shape, data = tensors[name]
         tensors[name] = (dtype, [shape[0] * shape[1]], data)
         h.write_tensors(path, tensors)
+
     broken(folder, "shape", wrong, "shape", "expected")
 
 
 def test_refused_by_name(folder):
     def config(**changes):
         return lambda model: edit_json(os.path.join(model, "config.json"), changes)
+
     broken(folder, "family", config(model_type="mamba", architectures=["MambaForCausalLM"]), "mamba")
     broken(folder, "rope", config(rope_parameters={"rope_type": "yarn", "rope_theta": 1e6, "factor": 4.0}), "yarn")
     broken(folder, "theta", config(rope_parameters={"rope_type": "default"}), "theta")
@@ -138,9 +146,18 @@ def test_stories260k_trains_as_torch_does(folder):
         shutil.copy(os.path.join(golden, name), folder)
     with open(os.path.join(golden, "losses.json")) as f:
         want = json.load(f)
-    steps = 100 if h.SLOW == 1 else 10         # with sanitizers the first tenth of the same schedule
+    steps = 100 if h.SLOW == 1 else 10  # with sanitizers the first tenth of the same schedule
     short = ("--set", f"steps={steps}", "--set", "schedule_steps=100")
-    h.run(os.path.join(folder, "run.cfg"), "--plain", "--set", "path=" + model, "--set", "dir=" + os.path.join(folder, "out"), *short, timeout=240)
+    h.run(
+        os.path.join(folder, "run.cfg"),
+        "--plain",
+        "--set",
+        "path=" + model,
+        "--set",
+        "dir=" + os.path.join(folder, "out"),
+        *short,
+        timeout=240,
+    )
     got = h.metrics(os.path.join(folder, "out"), "step")
     expect(len(got) == steps, "steps", len(got))
     worst = max(abs(m["loss"] - w) / w for m, w in zip(got, want["losses"]))

@@ -1,4 +1,5 @@
 """Signals, closed pipes, full disks, locks, sockets, memory: the world a run lives in."""
+
 import os
 import resource
 import shutil
@@ -24,7 +25,12 @@ def ended_by_signal(out, p):
     h.finish(p, 5)
     end = h.metrics(out)[-1]
     expect(end["type"] == "end" and end["reason"] == "signal", "last line", end)
-    expect(h.only_export(out).endswith(f"step-{h.last_step(out):08d}") and end["step"] == h.last_step(out), "export", h.exports(out), h.last_step(out))
+    expect(
+        h.only_export(out).endswith(f"step-{h.last_step(out):08d}") and end["step"] == h.last_step(out),
+        "export",
+        h.exports(out),
+        h.last_step(out),
+    )
 
 
 def test_sigint(folder):
@@ -67,12 +73,15 @@ def test_closed_stdout_does_not_end_a_run(folder):
 
 
 def test_nothing_grows_after_the_first_steps(folder):
-    path, out, p = long_run(folder, data={"valid_split": 0.1}, train={"steps": 1000000, "valid_every": 5}, log={"sample_every": 5, "plain_every": "0s"})
+    path, out, p = long_run(
+        folder, data={"valid_split": 0.1}, train={"steps": 1000000, "valid_every": 5}, log={"sample_every": 5, "plain_every": "0s"}
+    )
     h.wait_for_step(p, out, 12)
 
     def peak():
         with open(f"/proc/{p.pid}/status") as f:
             return next(int(line.split()[1]) for line in f if line.startswith("VmHWM"))
+
     before = peak()
     h.wait_for_step(p, out, 200)
     after = peak()
@@ -101,7 +110,10 @@ def test_a_log_that_cannot_be_written_is_dropped_and_counted(folder):
 
     def limited():
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-    done = h.run(h.cfg(folder, train={"steps": 800, "valid_every": 0}), "--plain", preexec_fn=limited, restore_signals=False)  # SIGXFSZ stays ignored
+
+    done = h.run(
+        h.cfg(folder, train={"steps": 800, "valid_every": 0}), "--plain", preexec_fn=limited, restore_signals=False
+    )  # SIGXFSZ stays ignored
     expect(h.exports(out) == ["step-00000800"], "export", h.exports(out))
     expect(limit - 4096 < os.path.getsize(os.path.join(out, "metrics.jsonl")) <= limit, "the log never met the limit")
     h.metrics(out, whole=False)
@@ -132,7 +144,11 @@ def test_no_internet_socket(folder):
         raise h.Skip("strace is not installed, or may not trace here")
     h.text_file(folder)
     env = {**os.environ, "ASAN_OPTIONS": os.environ.get("ASAN_OPTIONS", "") + ":detect_leaks=0"}  # its leak check cannot run under a tracer
-    for words in ((h.cfg(folder, train={"steps": 3}), "--plain"), ("generate", os.path.join(folder, "out"), "--prompt", "a", "--tokens", "2"), ("doctor",)):
+    for words in (
+        (h.cfg(folder, train={"steps": 3}), "--plain"),
+        ("generate", os.path.join(folder, "out"), "--prompt", "a", "--tokens", "2"),
+        ("doctor",),
+    ):
         h.run("-f", "-qq", "-e", "trace=socket,connect,execve", "-o", trace, h.CONSOLE, *words, program="strace", env=env)
         calls = open(trace).read()
         expect("execve(" in calls, "nothing was traced")

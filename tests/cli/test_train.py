@@ -1,10 +1,10 @@
 """A run from start to end, and what it leaves behind."""
+
 import csv
 import io
 import json
 import math
 import os
-import re
 import struct
 
 import harness as h
@@ -18,7 +18,9 @@ def small_run(folder, **changes):
 
 
 def test_a_run(folder):
-    path, out, done = small_run(folder, data={"valid_split": 0.1}, train={"warmup_steps": 5, "min_learning_rate": "1e-3"}, log={"plain_every": "0s"})
+    path, out, done = small_run(
+        folder, data={"valid_split": 0.1}, train={"warmup_steps": 5, "min_learning_rate": "1e-3"}, log={"plain_every": "0s"}
+    )
     expect("\x1b" not in done.stdout and "\r" not in done.stdout, "--plain writes control characters")
     expect("loss" in done.stdout and "tok/s" in done.stdout and len(done.stdout.splitlines()) >= 40, "progress lines", done.stdout[:2000])
     lines = h.metrics(out)
@@ -39,7 +41,9 @@ def test_a_run(folder):
     h.json_lines(os.path.join(out, "journal.jsonl"))
     h.run("check", os.path.join(out, "run.cfg"))
     export = h.only_export(out)
-    expect(export.endswith("step-00000040") and {"config.json", "model.safetensors"} <= set(os.listdir(export)), "export", os.listdir(export))
+    expect(
+        export.endswith("step-00000040") and {"config.json", "model.safetensors"} <= set(os.listdir(export)), "export", os.listdir(export)
+    )
     expect(any(dtype == "F32" for dtype, _, _ in h.read_tensors(os.path.join(export, "model.safetensors")).values()), "export is not f32")
 
 
@@ -66,7 +70,11 @@ def test_a_directory_with_foreign_files_is_refused(folder):
     h.write(os.path.join(folder, "out", "thesis.tex"), "mine")
     h.text_file(folder)
     done = h.run(h.cfg(folder), "--plain", code=1)
-    expect("thesis.tex" in done.stderr and os.listdir(os.path.join(folder, "out")) == ["thesis.tex"], "something was written beside it", done.stderr)
+    expect(
+        "thesis.tex" in done.stderr and os.listdir(os.path.join(folder, "out")) == ["thesis.tex"],
+        "something was written beside it",
+        done.stderr,
+    )
     expect(open(os.path.join(folder, "out", "thesis.tex")).read() == "mine", "a foreign file was changed")
 
 
@@ -105,6 +113,7 @@ def test_generate(folder):
 
     def say(*more):
         return h.run("generate", out, "--prompt", "First", "--tokens", "20", *more).stdout
+
     expect(say() and say() == say(), "greedy text differs between two calls")
     warm = ("--temperature", "1", "--top-p", "0.9", "--seed")
     expect(say(*warm, "5") == say(*warm, "5"), "the same seed gives other text")
@@ -120,7 +129,9 @@ def test_tokenize_bytes(folder):
     ids = h.write(os.path.join(folder, "ids.txt"), "72 105\n")
     expect(h.run("tokenize", export, ids, "--decode").stdout == "Hi\n", "--decode")
     asked = h.write(os.path.join(folder, "t.json"), json.dumps(["AB", "a\nb"]))
-    expect([json.loads(line) for line in h.run("tokenize", export, asked, "--json").stdout.splitlines()] == [[65, 66], [97, 10, 98]], "--json")
+    expect(
+        [json.loads(line) for line in h.run("tokenize", export, asked, "--json").stdout.splitlines()] == [[65, 66], [97, 10, 98]], "--json"
+    )
 
 
 def test_export(folder):
@@ -141,7 +152,12 @@ def test_export(folder):
 def tokens_run(folder, name="llama-multi-query-hd20", vocab=53, rows=32, labels=None, **changes):
     h.copy_model(folder, name)
     h.token_file(os.path.join(folder, "rows.safetensors"), rows, 16, vocab, labels)
-    base = {"run": {"dir": "out", "threads": 1}, "model": {"path": "model"}, "data": {"train": "rows.safetensors"}, "train": {"steps": 6, "batch_size": 4, "learning_rate": "1e-3"}}
+    base = {
+        "run": {"dir": "out", "threads": 1},
+        "model": {"path": "model"},
+        "data": {"train": "rows.safetensors"},
+        "train": {"steps": 6, "batch_size": 4, "learning_rate": "1e-3"},
+    }
     return h.cfg(folder, base=base, **changes), os.path.join(folder, "out")
 
 
@@ -163,7 +179,19 @@ def test_sharded_bf16_model_trains(folder):
 def test_validation_file_patience_and_best(folder):
     h.text_file(folder)
     h.text_file(folder, 3000, "valid.txt")
-    path = h.cfg(folder, data={"valid": "valid.txt", "valid_split": None}, train={"steps": 400, "learning_rate": "3", "schedule": "constant", "valid_every": 2, "patience": 3, "keep_best": "yes", "clip_norm": 0})
+    path = h.cfg(
+        folder,
+        data={"valid": "valid.txt", "valid_split": None},
+        train={
+            "steps": 400,
+            "learning_rate": "3",
+            "schedule": "constant",
+            "valid_every": 2,
+            "patience": 3,
+            "keep_best": "yes",
+            "clip_norm": 0,
+        },
+    )
     h.run(path, "--plain")
     out = os.path.join(folder, "out")
     valid = h.metrics(out, "valid")
@@ -175,7 +203,11 @@ def test_validation_file_patience_and_best(folder):
 def test_last_epoch_may_be_short(folder):
     path, out = tokens_run(folder, rows=10, train={"steps": None, "epochs": 1.5})
     h.run(path, "--plain")
-    expect([m["tokens"] for m in h.metrics(out, "step")] == [64, 64, 64, 48], "steps of 15 rows, four at a time", [m["tokens"] for m in h.metrics(out, "step")])
+    expect(
+        [m["tokens"] for m in h.metrics(out, "step")] == [64, 64, 64, 48],
+        "steps of 15 rows, four at a time",
+        [m["tokens"] for m in h.metrics(out, "step")],
+    )
 
 
 def test_non_finite_is_shown_and_never_applied(folder):
@@ -197,7 +229,11 @@ def test_non_finite_is_shown_and_never_applied(folder):
 def test_an_option_without_effect_is_said(folder):
     h.text_file(folder)
     done = h.run("check", h.cfg(folder), "--set", "sample_every=5")
-    expect("sample_every" in done.stderr + done.stdout and "no effect" in done.stderr + done.stdout, "it is not said that sample_every has no effect", done.stderr)
+    expect(
+        "sample_every" in done.stderr + done.stdout and "no effect" in done.stderr + done.stdout,
+        "it is not said that sample_every has no effect",
+        done.stderr,
+    )
 
 
 if __name__ == "__main__":

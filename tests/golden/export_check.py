@@ -2,11 +2,12 @@
 
     python3 export_check.py FOLDER|RUN [--like MODEL_DIR]      (needs: torch, transformers, safetensors)
 
-FOLDER: a model that zenflow-console exported; RUN: a run directory, its newest export is taken. Loads it with transformers as any user would,
-wants every tensor used and none missing, every value as it is in the file, finite logits, the same logits after transformers saved and
+FOLDER: a model that zenflow-console exported; RUN: a run directory, its newest export is taken. Loads it with transformers as any
+user would, wants every tensor used and none missing, every value as it is in the file, finite logits, the same logits after transformers saved and
 loaded it again, and text of its own tokenizer to survive encoding and decoding. With --like: the same names, shapes and configuration as
 the model it was made from. Exit 0 if all of it holds, else 1.
 """
+
 import argparse
 import glob
 import json
@@ -18,7 +19,16 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-NOT_COMPARED = {"dtype", "torch_dtype", "transformers_version", "_name_or_path", "architectures", "rope_parameters", "rope_scaling", "rope_theta"}
+NOT_COMPARED = {
+    "dtype",
+    "torch_dtype",
+    "transformers_version",
+    "_name_or_path",
+    "architectures",
+    "rope_parameters",
+    "rope_scaling",
+    "rope_theta",
+}
 
 
 def newest_export(path):
@@ -49,7 +59,9 @@ def problems(folder, like):
             yield "logits are not finite"
         with tempfile.TemporaryDirectory() as again:
             model.save_pretrained(again)
-            if not torch.equal(AutoModelForCausalLM.from_pretrained(again, dtype=torch.float32, attn_implementation="eager").eval()(ids).logits, logits):
+            if not torch.equal(
+                AutoModelForCausalLM.from_pretrained(again, dtype=torch.float32, attn_implementation="eager").eval()(ids).logits, logits
+            ):
                 yield "logits differ after transformers saved and loaded it"
     if os.path.exists(os.path.join(folder, "tokenizer.json")):
         tokenizer, text = AutoTokenizer.from_pretrained(folder), "Once upon a time, there was a king."
@@ -59,8 +71,11 @@ def problems(folder, like):
     if like:
         theirs = tensors(like)
         bare = {n.split(".", 1)[1] if n.startswith("transformer.") else n: tuple(v.shape) for n, v in stored.items()}
-        want = {n.split(".", 1)[1] if n.startswith("transformer.") else n: tuple(v.shape) for n, v in theirs.items()
-                if not n.endswith((".attn.bias", ".attn.masked_bias"))}  # buffers of old GPT-2 files
+        want = {
+            n.split(".", 1)[1] if n.startswith("transformer.") else n: tuple(v.shape)
+            for n, v in theirs.items()
+            if not n.endswith((".attn.bias", ".attn.masked_bias"))
+        }  # buffers of old GPT-2 files
         if bare != want:
             yield f"names or shapes differ: {sorted(set(bare.items()) ^ set(want.items()))}"
         with open(os.path.join(folder, "config.json")) as f, open(os.path.join(like, "config.json")) as g:

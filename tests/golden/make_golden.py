@@ -15,6 +15,7 @@ All values are float32, attention is transformers' plain ("eager") one, weights 
                                                         decay 0.1 on tensors of two dimensions or more, no clipping
 NAME is the tensor's name in the checkpoint, not the one in memory.
 """
+
 import argparse
 import glob
 import os
@@ -52,7 +53,7 @@ def checkpoint_name(model, stored, name):
 
 def make_batch(model, rows, length, vocab, documents, masked, seed):
     g = torch.Generator().manual_seed(seed)
-    pad = model.config.pad_token_id                    # torch.nn.Embedding gives a padding row no gradient: keep out of its way
+    pad = model.config.pad_token_id  # torch.nn.Embedding gives a padding row no gradient: keep out of its way
     usable = torch.tensor([i for i in range(vocab) if i != pad])
     ids = usable[torch.randint(len(usable), (rows, length), generator=g)]
     labels = ids.clone()
@@ -110,7 +111,10 @@ def golden(folder, rows=2, length=24, documents=False, masked=False, vocab=0, st
     for n, p in model.named_parameters():
         out["grad." + name_of[n]] = torch.zeros_like(p) if p.grad is None else p.grad.clone().contiguous()
     if steps:
-        groups = [{"params": [p for p in model.parameters() if (p.ndim >= 2) == wide], "weight_decay": 0.1 if wide else 0.0} for wide in (True, False)]
+        groups = [
+            {"params": [p for p in model.parameters() if (p.ndim >= 2) == wide], "weight_decay": 0.1 if wide else 0.0}
+            for wide in (True, False)
+        ]
         adam = torch.optim.AdamW([g for g in groups if g["params"]], lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
         losses = []
         for _ in range(steps):

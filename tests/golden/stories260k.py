@@ -7,6 +7,7 @@ tokenised whole, without special tokens, and cut into rows of 256; the first 1,6
 OUT_DIR/losses.json has loss and gradient norm (before clipping) of 100 steps of 16 rows each: float32, AdamW lr 2e-3, betas 0.9 0.999,
 eps 1e-8, no decay, clipped to norm 1, lr(t) = 2e-3 (1 + cos(pi (t - 1) / 100)) / 2. OUT_DIR/run.cfg says the same to our trainer.
 """
+
 import json
 import math
 import os
@@ -51,7 +52,9 @@ def main():
         if t % 10 == 0:
             print(t, losses[-1], norms[-1], flush=True)
     with open(os.path.join(out, "losses.json"), "w") as f:
-        json.dump({"torch": torch.__version__, "transformers": transformers.__version__, "losses": losses, "grad_norms": norms}, f, indent=1)
+        json.dump(
+            {"torch": torch.__version__, "transformers": transformers.__version__, "losses": losses, "grad_norms": norms}, f, indent=1
+        )
         f.write("\n")
 
 
