@@ -12,7 +12,9 @@ All values are float32, attention is transformers' plain ("eager") one, weights 
     input_ids [B][T]  random tokens below --vocab       labels [B][T]  the same; -100 is not trained (--masked: a prompt a row)
     document [B][T]   with --documents: a token sees its own document only, positions restart; each document is run by itself
     logits [B][T][V]  loss [1]  grad.NAME               losses [steps], after.NAME: AdamW, lr 1e-3, betas 0.9 0.95, eps 1e-8,
-                                                        decay 0.1 on tensors of two dimensions or more, no clipping
+                                                        decay 0.1 on tensors of two dimensions or more, no clipping;
+                                                        without those tensors that the same steps in float64 move elsewhere
+                                                        (gradients that are zero in theory: Adam magnifies their rounding)
 NAME is the tensor's name in the checkpoint, not the one in memory.
 """
 
@@ -93,7 +95,22 @@ def forward(model, ids, labels, document):
                 want[r, a : b - 1] = labels[r, a + 1 : b]
             rows.append(torch.cat(parts))
         logits = torch.stack(rows)
-    return logits, torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), want.flatten(), ignore_index=IGNORE)
+    return logits, torch.nn.functional.cross_entropy(logits.flatten(0, 1), want.flatten(), ignore_index=IGNORE)
+
+
+def train(model, ids, labels, document, steps):
+    groups = [
+        {"params": [p for p in model.parameters() if (p.ndim >= 2) == wide], "weight_decay": 0.1 if wide else 0.0} for wide in (True, False)
+    ]
+    adam = torch.optim.AdamW([g for g in groups if g["params"]], lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
+    losses = []
+    for _ in range(steps):
+        adam.zero_grad()
+        _, loss = forward(model, ids, labels, document)
+        losses.append(loss.item())
+        loss.backward()
+        adam.step()
+    return losses, {n: p.detach().clone() for n, p in model.named_parameters()}
 
 
 def golden(folder, rows=2, length=24, documents=False, masked=False, vocab=0, steps=20, seed=1):
@@ -111,21 +128,15 @@ def golden(folder, rows=2, length=24, documents=False, masked=False, vocab=0, st
     for n, p in model.named_parameters():
         out["grad." + name_of[n]] = torch.zeros_like(p) if p.grad is None else p.grad.clone().contiguous()
     if steps:
-        groups = [
-            {"params": [p for p in model.parameters() if (p.ndim >= 2) == wide], "weight_decay": 0.1 if wide else 0.0}
-            for wide in (True, False)
-        ]
-        adam = torch.optim.AdamW([g for g in groups if g["params"]], lr=1e-3, betas=(0.9, 0.95), eps=1e-8)
-        losses = []
-        for _ in range(steps):
-            adam.zero_grad()
-            _, loss = forward(model, ids, labels, document)
-            losses.append(loss.item())
-            loss.backward()
-            adam.step()
+        losses, after = train(model, ids, labels, document, steps)
+        _, exact = train(load(folder).double(), ids, labels, document, steps)
         out["losses"] = torch.tensor(losses)
-        for n, p in model.named_parameters():
-            out["after." + name_of[n]] = p.detach().clone().contiguous()
+        for n, p in after.items():
+            limit = 1e-3 if p.ndim >= 2 else 5e-3
+            if (p - exact[n]).norm() <= limit / 5 * exact[n].norm():
+                out["after." + name_of[n]] = p.contiguous()
+            else:
+                print(f"after.{name_of[n]} is left out: float32 does not determine it")
     return out
 
 
