@@ -76,7 +76,7 @@ static enum zf_status read_config(struct zf_hf *h, struct zf_err *e)
     case DANGLING: return zf_fail(e, ZF_FORMAT, path, "it is a link to a file that does not exist: the download is incomplete, repeat it");
     case THERE: break;
     }
-    ZF_TRY(zf_json_file(&h->config, path, CONFIG_LIMIT, e));
+    if (zf_json_file(&h->config, path, CONFIG_LIMIT, e) != ZF_OK) return e->code = ZF_FORMAT; /* whatever the reason */
     if (json_is_object(h->config)) return ZF_OK;
     return zf_fail(e, ZF_FORMAT, path, "it is JSON, but no object in braces; the description of a model is expected");
 }
@@ -317,7 +317,7 @@ static enum zf_status open_sharded(struct zf_hf *h, struct zf_err *e)
     json_t *index = NULL;
     enum zf_status s;
     if (!path) return zf_fail_memory(e, h->path);
-    ZF_TRY(zf_json_file(&index, path, INDEX_LIMIT, e));
+    if (zf_json_file(&index, path, INDEX_LIMIT, e) != ZF_OK) return e->code = ZF_FORMAT;
     json_t *map = json_object_get(index, "weight_map");
     ZF_GOTO(done, s, collect_shards(h, map, path, e));
     ZF_GOTO(done, s, check_shards_there(h, map, path, e));

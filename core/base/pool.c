@@ -64,6 +64,17 @@ static void announce(struct zf_pool *p)
     pthread_mutex_unlock(&p->lock);
 }
 
+int zf_thread_start(pthread_t *out, void *(*body)(void *), void *arg)
+{
+    pthread_attr_t a;
+    int s = pthread_attr_init(&a);
+    if (s) return s;
+    s = pthread_attr_setstacksize(&a, (size_t)4 << 20);
+    if (!s) s = pthread_create(out, &a, body, arg);
+    pthread_attr_destroy(&a);
+    return s;
+}
+
 enum zf_status zf_pool_new(struct zf_pool **out, int threads, struct zf_err *e)
 {
     struct zf_pool *p = calloc(1, sizeof *p);
@@ -75,7 +86,7 @@ enum zf_status zf_pool_new(struct zf_pool **out, int threads, struct zf_err *e)
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     for (p->threads = 1; p->threads < threads; p->threads++)
-        if (pthread_create(&p->workers[p->threads], NULL, worker, p)) {
+        if (zf_thread_start(&p->workers[p->threads], worker, p)) {
             zf_pool_free(p);
             return zf_fail(e, ZF_MEMORY, NULL, "the system refused a thread (wanted %d); set threads lower", threads);
         }

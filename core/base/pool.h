@@ -4,7 +4,11 @@
 #define ZF_BASE_POOL_H
 
 #include "core/base/err.h"
+#include <pthread.h>
 #include <stddef.h>
+
+/* A thread whose stack does not depend on `ulimit -s`: kernels keep tiles there. 0 or errno. */
+int zf_thread_start(pthread_t *out, void *(*body)(void *), void *arg);
 
 struct zf_pool;
 

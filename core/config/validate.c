@@ -189,8 +189,8 @@ static const struct limit {
 
 /* Kept, but nothing changes by them yet. */
 static const enum zf_option_id idle[] = {
-    ZF_OPT_save_every,  ZF_OPT_save_minutes, ZF_OPT_keep,         ZF_OPT_keep_weights, ZF_OPT_compression_level, ZF_OPT_export_every,
-    ZF_OPT_score_every, ZF_OPT_norms_every,  ZF_OPT_log_channels, ZF_OPT_sample_every, ZF_OPT_sample_prompt,     ZF_OPT_tensorboard,
+    ZF_OPT_save_every,  ZF_OPT_save_minutes, ZF_OPT_keep,         ZF_OPT_keep_weights, ZF_OPT_compression_level, ZF_OPT_grace,
+    ZF_OPT_score_every, ZF_OPT_log_channels, ZF_OPT_sample_every, ZF_OPT_sample_prompt,     ZF_OPT_tensorboard,
     ZF_OPT_trace_steps, ZF_OPT_train_on,     ZF_OPT_long_rows,    ZF_OPT_pack,
 };
 

@@ -3,6 +3,7 @@
 
 #include "checkpoints/hf.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 enum { PIECE = 1 << 18 }; /* floats */
@@ -66,15 +67,20 @@ struct exporter {
     float *pinned;
 };
 
+/* A model that is not finite is no model: it never reaches the disk. */
 static enum zf_status put_piece(void *ctx, const float *x, size_t n, struct zf_err *e)
 {
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(x[i])) return zf_fail(e, ZF_NUMERIC, NULL, "a weight is %g; nothing was exported; a smaller learning rate may help", (double)x[i]);
     return zf_st_put(ctx, x, n * sizeof *x, e);
 }
 
 static enum zf_status put(void *ctx, size_t index, struct zf_st_sink *sink, struct zf_err *e)
 {
     const struct exporter *x = ctx;
-    return zf_model_each_piece(x->m, x->m->weights, &x->m->params.list[index], x->pinned, put_piece, sink, e);
+    const struct zf_param *p = &x->m->params.list[index];
+    enum zf_status s = zf_model_each_piece(x->m, x->m->weights, p, x->pinned, put_piece, sink, e);
+    return s == ZF_NUMERIC ? zf_fail(e, s, p->name, "%s", e->message) : s;
 }
 
 enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from, struct zf_err *e)

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 
 /* v1 says "none" with a number just below 2^63. */
 #define HUGE_LIMIT ((unsigned long long)1 << 62)
@@ -207,16 +208,21 @@ size_t zf_memory_oom_kills(const char *root)
 void zf_memory_limits_read(struct zf_memory_limits *out, const char *root, size_t memory_limit)
 {
     root = plain_root(root);
-    *out = (struct zf_memory_limits){.cgroup = SIZE_MAX, .option = SIZE_MAX};
+    *out = (struct zf_memory_limits){.cgroup = SIZE_MAX, .option = SIZE_MAX, .address = SIZE_MAX};
     out->available = read_kilobytes(root, "proc/meminfo", "MemAvailable", SIZE_MAX);
     out->resident = read_kilobytes(root, "proc/self/status", "VmRSS", 0);
     walk_groups(root, take_tightest, out);
+    struct rlimit address;
+    if (!getrlimit(RLIMIT_AS, &address) && address.rlim_cur != RLIM_INFINITY) {
+        size_t mapped = read_kilobytes(root, "proc/self/status", "VmSize", 0);
+        out->address = address.rlim_cur > mapped ? (size_t)address.rlim_cur - mapped : 0;
+    }
     if (memory_limit) out->option = memory_limit > out->resident ? memory_limit - out->resident : 0;
 
     const struct {
         size_t bytes;
         const char *name;
-    } all[] = {{out->available, "MemAvailable"}, {out->cgroup, "cgroup limit"}, {out->option, "memory_limit"}};
+    } all[] = {{out->available, "MemAvailable"}, {out->cgroup, "cgroup limit"}, {out->option, "memory_limit"}, {out->address, "ulimit -v"}};
     out->least = SIZE_MAX;
     out->least_name = "no limit";
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

@@ -157,7 +157,6 @@ enum zf_status zf_memory_plan_check(const struct zf_memory_plan *p, const struct
     append(text, sizeof text, "%s needs %s (%zu bytes), but %s (%zu bytes) are left: %s", r->training ? "training" : "the model",
            zf_bytes_text(p->total, total, sizeof total), p->total, zf_bytes_text(l->least, least, sizeof least), l->least, l->least_name);
     if (l->least == l->cgroup && l->cgroup_path[0]) append(text, sizeof text, " of %s", l->cgroup_path);
-    if (l->least == l->option) append(text, sizeof text, " in run.cfg");
     append(text, sizeof text, "; the biggest parts: ");
     append_biggest(text, sizeof text, p);
     append(text, sizeof text, " (micro-batches of %zu x %zu tokens)", p->micro_batch, at_least_one(r->sequence_length));

@@ -14,6 +14,7 @@ struct zf_memory_limits {
     size_t cgroup;         /* the tightest of all ancestors, v1 or v2: limit minus usage, reclaimable file cache not counted as used */
     char cgroup_path[512]; /* which one */
     size_t option;         /* memory_limit, minus what this process has already */
+    size_t address;        /* RLIMIT_AS (ulimit -v), likewise */
     size_t resident;       /* of this process now */
     size_t least;          /* the smallest of the above */
     const char *least_name;

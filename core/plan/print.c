@@ -29,11 +29,14 @@ struct limit_row {
     size_t bytes;
 };
 
-static void limit_rows(struct limit_row rows[3], const struct zf_memory_limits *l)
+enum { LIMITS = 4 };
+
+static void limit_rows(struct limit_row rows[LIMITS], const struct zf_memory_limits *l)
 {
     rows[0] = (struct limit_row){"MemAvailable", l->available};
     rows[1] = (struct limit_row){"cgroup limit", l->cgroup};
     rows[2] = (struct limit_row){"memory_limit", l->option};
+    rows[3] = (struct limit_row){"ulimit -v", l->address};
 }
 
 void zf_memory_plan_print(FILE *to, const struct zf_memory_plan *p, const struct zf_memory_limits *l)
@@ -45,9 +48,9 @@ void zf_memory_plan_print(FILE *to, const struct zf_memory_plan *p, const struct
     fprintf(to, "  %-12s %s (micro_batch %zu, %zu tokens)\n", "total", zf_bytes_text(p->total, text, sizeof text), p->micro_batch,
             p->tokens);
     if (!l) return;
-    struct limit_row rows[3];
+    struct limit_row rows[LIMITS];
     limit_rows(rows, l);
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < LIMITS; i++) {
         if (rows[i].bytes == SIZE_MAX) continue;
         fprintf(to, "  %-12s %s left", rows[i].name, zf_bytes_text(rows[i].bytes, text, sizeof text));
         if (i == 1) fprintf(to, " of %s", l->cgroup_path);
@@ -79,6 +82,7 @@ json_t *zf_memory_plan_json(const struct zf_memory_plan *p, const struct zf_memo
         bad |= json_object_set_new(limits, "cgroup", bytes_json(l->cgroup));
         bad |= json_object_set_new(limits, "cgroup_path", path ? path : json_null());
         bad |= json_object_set_new(limits, "memory_limit", bytes_json(l->option));
+        bad |= json_object_set_new(limits, "address_space", bytes_json(l->address));
         bad |= json_object_set_new(limits, "least", bytes_json(l->least));
         bad |= json_object_set_new(limits, "least_name", json_string(l->least_name));
         bad |= json_object_set_new(out, "limits", limits);

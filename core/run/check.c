@@ -1,6 +1,8 @@
 #include "core/run/check.h"
 
 #include "core/run/setup.h"
+#include "core/run/train.h"
+#include "core/telemetry/jsonl.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -28,8 +30,10 @@ static void print_json(const struct zf_setup *s, const struct zf_err *fit)
     if (fit) json_object_set_new(o, "error", json_string(fit->message));
     json_object_set_new(o, "options", zf_options_json(s->o));
     json_object_set_new(o, "notes", notes);
-    json_dumpf(o, stdout, JSON_INDENT(1));
-    putchar('\n');
+    size_t size;
+    char *text = zf_jsonl_text(o, &size);
+    if (text) fwrite(text, 1, size, stdout);
+    free(text);
     json_decref(o);
 }
 
@@ -46,12 +50,12 @@ static void print_options(const struct zf_options *o)
     for (int i = 0; i < ZF_OPTIONS; i++) {
         enum zf_option_id id = (enum zf_option_id)i;
         char *text = zf_options_is_default(o, id) ? NULL : zf_options_get_text(o, id), place[600];
-        if (text) printf("  %-20s %-28s %s\n", zf_option_table[i].name, text, zf_origin_text(&o->origin[i], zf_option_table[i].name, place, sizeof place));
+        if (text) printf("  %-20s %s%s%s\n", zf_option_table[i].name, text, o->origin[i].kind == ZF_ORIGIN_DEFAULT ? "" : "  from ", zf_origin_text(&o->origin[i], zf_option_table[i].name, place, sizeof place));
         free(text);
     }
 }
 
-static void print_text(const struct zf_setup *s, bool fits)
+static void print_text(const struct zf_setup *s, bool fits, bool over)
 {
     const struct zf_model_config *c = &s->config;
     printf("%-14s %s, %zu parameters: %zu layers, hidden %zu, %zu heads (%zu key/value), ffn %zu, vocabulary %zu, context %zu\n", "model", zf_family_name(c->family),
@@ -59,7 +63,7 @@ static void print_text(const struct zf_setup *s, bool fits)
     if (s->train.rows) print_dataset("train", &s->train);
     if (s->valid.rows) print_dataset("valid", &s->valid);
     if (s->steps) printf("%-14s %" PRIu64 " steps of %" PRId64 " sequences, %.3g epochs\n", "run", s->steps, s->o->batch_size, (double)s->total_rows / (double)s->train.rows);
-    printf("%-14s %s\n", "directory", s->o->dir);
+    printf("%-14s %s%s\n", "directory", s->o->dir, over ? " (its run is over: this run.cfg would change nothing)" : "");
     zf_memory_plan_print(stdout, &s->plan, &s->limits);
     print_options(s->o);
     for (size_t i = 0; i < s->notes.count; i++) printf("note           %s: %s\n", s->notes.list[i].where, s->notes.list[i].message);
@@ -69,12 +73,14 @@ static void print_text(const struct zf_setup *s, bool fits)
 enum zf_status zf_check_run(const struct zf_options *o, bool json, const volatile int *stop, struct zf_err *e)
 {
     struct zf_setup s = {0};
+    bool over;
+    ZF_TRY(zf_train_look(o, &over, e));
     enum zf_status status = zf_setup_model(&s, o, e);
     if (!status) status = zf_setup_weights(&s, e);
     if (!status) status = zf_setup_data(&s, stop, e);
     if (!status || (status == ZF_MEMORY && s.plan.total)) {
         if (json) print_json(&s, status ? e : NULL);
-        else print_text(&s, !status);
+        else print_text(&s, !status, over);
     }
     zf_setup_free(&s);
     return status;

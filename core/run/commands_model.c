@@ -339,6 +339,7 @@ enum zf_status zf_command_export(struct zf_args *a, struct zf_err *e)
     ZF_TRY(zf_args_need(a, "RUN (a run directory or run.cfg)", &run, e));
     ZF_TRY(zf_args_need(a, "OUT (the folder to be made)", &out, e));
     ZF_TRY(zf_args_done(a, e));
+    if (!out[0]) return zf_fail(e, ZF_USAGE, "OUT", "it is empty; the name of the folder to be made is expected");
     while (dtype && type < 3 && strcmp(dtype, types[type].name)) type++;
     if (type == 3) return zf_fail(e, ZF_USAGE, "--dtype", "`%s` is neither f32 nor bf16 nor f16", dtype);
     char *folder;

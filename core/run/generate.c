@@ -92,7 +92,9 @@ static enum zf_status read_prompt(struct job *j, struct zf_err *e)
 {
     const struct zf_generate *g = j->g;
     if (g->ids) ZF_TRY(read_ids(j, g->ids, e));
-    else if (j->tokenizer) ZF_TRY(zf_tokenizer_encode(j->tokenizer, g->prompt, strlen(g->prompt), true, true, &j->ids, e));
+    else if (j->tokenizer) {
+        if (zf_tokenizer_encode(j->tokenizer, g->prompt, strlen(g->prompt), true, true, &j->ids, e)) return zf_fail(e, e->code, "--prompt", "%s", e->message);
+    }
     else return zf_fail(e, ZF_FORMAT, g->model, "it has no tokenizer.json; give the prompt as token ids with --ids 1,2,3");
     if (!j->ids.count && j->model.config.bos_id >= 0) ZF_TRY(zf_ids_push(&j->ids, j->model.config.bos_id, e));
     if (!j->ids.count) return zf_fail(e, ZF_USAGE, "--prompt", "it has no token; give some text");

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Rows `first` .. `first + count` of the run (order given) or of a dataset (order NULL). */
@@ -86,9 +87,23 @@ static void remove_export(const char *path)
     rmdir(path);
 }
 
+/* Where the export of this step goes. A name that somebody else has taken is left alone: step-00000300-2. To be freed. */
+static char *free_name(const struct zf_trainer *t)
+{
+    char *path = zf_export_path(t->run, t->step);
+    struct stat st;
+    for (int i = 2; path && i < 100 && !(t->exported && t->exported_step == t->step) && !lstat(path, &st); i++) {
+        free(path);
+        char *first = zf_export_path(t->run, t->step);
+        if (!first || asprintf(&path, "%s-%d", first, i) < 0) path = NULL;
+        free(first);
+    }
+    return path;
+}
+
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e)
 {
-    char *path = zf_export_path(t->run, t->step), *folder = zf_path_join(t->run, "exports");
+    char *path = free_name(t), *folder = zf_path_join(t->run, "exports");
     enum zf_status s = path && folder ? zf_directory_make(folder, e) : zf_fail_memory(e, "a path");
     double from = zf_clock();
     if (!s && !(t->exported && t->exported_step == t->step)) { /* the best one and the last one may be the same */

@@ -9,16 +9,31 @@
 #include "core/session/inspect_run.h"
 #include "core/session/rundir.h"
 
+#include "core/base/file.h"
+
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop; /* signals that asked to end */
 
+/* The first asks, and says so at once; another one ends without saving, but not if it comes so soon that it is the same keystroke. */
 static void on_stop(int number)
 {
-    if (stop++) _exit(128 + number); /* a second one does not wait */
+    static const char text[] = "zenflow-console: ending: the micro-batch is finished and the weights are saved; once more ends at once, without\n";
+    static volatile time_t first;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    if (!stop) {
+        first = now.tv_sec;
+        stop = 1;
+        if (write(STDERR_FILENO, text, sizeof text - 1) < 0) return; /* nobody listens: fine */
+    } else if (now.tv_sec - first >= 2) {
+        _exit(128 + number);
+    }
 }
 
 /* For a run and its check: a closed terminal, a closed pipe or a full file must not end it, and an interrupt ends it in order. Other commands die of these
@@ -35,9 +50,32 @@ static void set_signals(void)
 
 static enum zf_status print_all(const struct zf_err_list *l, struct zf_err *e)
 {
-    for (size_t i = 0; i + 1 < l->count; i++) zf_print_error(NULL, &l->list[i]);
+    enum { MOST = 20 };
+    for (size_t i = 0; i + 1 < l->count && i < MOST; i++) zf_print_error(NULL, &l->list[i]);
+    if (l->count + l->dropped > MOST + 1)
+        fprintf(stderr, "zenflow-console: and %zu more errors like these; is this a run.cfg?\n", l->count + l->dropped - MOST - 1);
     *e = l->list[l->count - 1]; /* the last is printed by main */
     return e->code = zf_err_list_status(l);
+}
+
+/* What is named must be there: found with the other errors, not one by one. */
+static void check_files(const struct zf_options *o, struct zf_err_list *errors)
+{
+    const struct {
+        enum zf_option_id id;
+        struct zf_strings files;
+        bool folder;
+    } rows[] = {{ZF_OPT_path, {(char *[]){(char *)(size_t)o->path}, o->path[0] != 0}, true}, {ZF_OPT_train, o->train, false}, {ZF_OPT_valid, o->valid, false}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (size_t k = 0; k < rows[i].files.count; k++) {
+            const char *name = rows[i].files.list[k];
+            struct zf_err e;
+            char place[600];
+            if (rows[i].folder ? zf_directory_exists(name) : access(name, F_OK) == 0) continue;
+            zf_fail(&e, ZF_FORMAT, zf_origin_text(&o->origin[rows[i].id], zf_option_table[rows[i].id].name, place, sizeof place), "%s: there is no such %s", name,
+                    rows[i].folder ? "folder; a Hugging Face model with config.json is expected" : "file");
+            zf_err_list_add(errors, &e);
+        }
 }
 
 /* run.cfg, then --set, then what only all options together can tell. Every error is reported. */
@@ -46,6 +84,9 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
     struct zf_err_list errors = {0}, notes = {0};
     const char *set, *resume;
     ZF_TRY(zf_options_init(o, e));
+    if (access(path, R_OK) || zf_directory_exists(path))
+        return zf_fail(e, ZF_USAGE, path, access(path, F_OK) ? "there is no such file; a run.cfg is expected (init writes one)"
+                                          : zf_directory_exists(path) ? "it is a directory; a run.cfg is expected" : "it cannot be read");
     zf_run_cfg_read(o, path, &errors);
     for (;;) {
         struct zf_err one;
@@ -56,7 +97,8 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
     ZF_TRY(zf_args_value(a, "--resume", &resume, e));
     if (resume && strcmp(resume, "never")) return zf_fail(e, ZF_USAGE, "--resume", "this version has no checkpoints to resume from; only --resume never is possible");
     if (resume) o->resume = ZF_RESUME_NEVER;
-    if (!errors.count || zf_err_list_status(&errors) == ZF_USAGE) zf_options_validate(o, false, &errors, &notes);
+    zf_options_validate(o, false, &errors, &notes);
+    check_files(o, &errors);
     for (size_t i = 0; i < notes.count && !errors.count; i++) zf_print_error("note", &notes.list[i]);
     enum zf_status s = errors.count ? print_all(&errors, e) : ZF_OK;
     zf_err_list_free(&errors);
@@ -64,10 +106,13 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
     return s;
 }
 
+static void print_help(FILE *to);
+
 static enum zf_status run(struct zf_args *a, struct zf_err *e)
 {
     struct zf_options o;
     const char *path;
+    if (zf_args_flag(a, "--help")) return print_help(stdout), ZF_OK;
     zf_args_flag(a, "--plain"); /* this version has no screen: always plain */
     if (zf_args_flag(a, "--detach")) return zf_fail(e, ZF_USAGE, "--detach", "this version runs in the foreground; nohup or tmux keep it when the terminal closes (SIGHUP does not end it)");
     ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
@@ -75,6 +120,8 @@ static enum zf_status run(struct zf_args *a, struct zf_err *e)
     enum zf_status s = read_options(&o, a, path, e);
     if (!s) s = zf_args_done(a, e);
     if (!s) s = zf_train_run(&o, &stop, e);
+    signal(SIGINT, SIG_IGN); /* all is saved: impatience changes no exit code any more */
+    signal(SIGTERM, SIG_IGN);
     zf_options_free(&o);
     return s;
 }
@@ -199,9 +246,10 @@ static const struct command {
     {"init", init, "init [MODEL [DATA]]", "a commented run.cfg for them on stdout"},
     {"options", options, "options [--markdown|--json]", "every option: name, type, range, default, when a change takes effect"},
     {"status", status, "status [RUN] [--json]", "how far a run is, and whether it is alive; RUN is a run directory or a run.cfg"},
-    {"list", list, "list [DIRECTORY] [--json]", "the runs below ./runs"},
+    {"list", list, "list [DIRECTORY] [--json]", "the runs in ./runs, or in another directory"},
     {"log", log_table, "log RUN [--csv|--json] [--fields a,b]", "the step table"},
-    {"generate", generate, "generate MODEL|RUN --prompt TEXT [--tokens N] [--temperature X] [--top-p X] [--seed N] [--ids 1,2,3] [--json]", "text from a model or a run's newest export"},
+    {"generate", generate, "generate MODEL|RUN --prompt TEXT [--tokens N] [--temperature X] [--top-p X] [--seed N] [--ids 1,2,3] [--json]",
+     "text from a model or a run's newest export; 128 tokens, the likeliest each (temperature 0), unless told otherwise"},
     {"tokenize", zf_command_tokenize, "tokenize MODEL [FILE] [--json] [--decode]", "ids of each line of text; --decode: back"},
     {"verify", verify, "verify MODEL GOLDEN.safetensors [--losses] [--tolerance X]", "logits, loss and gradients against values made elsewhere"},
     {"inspect", zf_command_inspect, "inspect PATH [--json]", "what is in a safetensors file, a model folder, a run; verifies it"},
@@ -268,6 +316,7 @@ static enum zf_status dispatch(int argc, char **argv, struct zf_err *e)
 int main(int argc, char **argv)
 {
     struct zf_err e = {0};
+    for (int fd = open("/dev/null", O_RDWR); fd >= 0 && fd <= 2; fd = dup(fd)) continue; /* a closed stdout must not become one of our files */
     enum zf_status s = dispatch(argc, argv, &e);
     /* Results that cannot be written are an error, but for progress lines: those are counted where they are lost. */
     if (fflush(stdout) && s == ZF_OK) s = zf_fail_errno(&e, "stdout", "cannot write the result");

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+enum { READING = 6 }; /* bytes of memory a byte of text while it is read; 5.5 were measured */
+
 void zf_setup_note(struct zf_setup *s, const char *where, const char *fmt, ...)
 {
     struct zf_err note;
@@ -215,6 +217,22 @@ static enum zf_status count_steps(struct zf_setup *s, struct zf_err *e)
     return ZF_OK;
 }
 
+/* Reading text takes more for a while than what stays: the file, the pieces it is cut into, the ids as they grow. */
+static enum zf_status check_reading(const struct zf_setup *s, struct zf_err *e)
+{
+    const struct zf_strings *both[] = {&s->o->train, &s->o->valid};
+    size_t most = 0;
+    struct stat st;
+    for (size_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < both[i]->count; k++)
+            if (!is_tokens(s, both[i]->list[k]) && !stat(both[i]->list[k], &st) && S_ISREG(st.st_mode)) most += (size_t)st.st_size;
+    most *= READING;
+    if (most <= s->limits.least) return ZF_OK;
+    char need[32], have[32];
+    return zf_fail(e, ZF_MEMORY, "train", "reading this data takes about %s, but %s are left: %s; train on fewer or smaller files, or give them as `tokens`",
+                   zf_bytes_text(most, need, sizeof need), zf_bytes_text(s->limits.least, have, sizeof have), s->limits.least_name);
+}
+
 enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struct zf_err *e)
 {
     const struct zf_options *o = s->o;
@@ -222,6 +240,7 @@ enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struc
     zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);
     estimate(s, &o->train, &bytes, &longest);
     estimate(s, &o->valid, &bytes, &longest);
+    ZF_TRY(check_reading(s, e));
     ZF_TRY(plan(s, longest ? longest : s->sequence_length, bytes, e));
 
     ZF_TRY(need_tokenizer(s, &o->train, e));
@@ -238,7 +257,7 @@ enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struc
         split_valid(s);
     }
     if (!s->train.label_tokens) return zf_fail(e, ZF_FORMAT, "train", "no token of the training rows is a target; there is nothing to learn");
-    if (s->valid.rows && !s->valid.label_tokens) return zf_fail(e, ZF_FORMAT, "valid", "no token of the validation rows is a target; their loss has no value");
+    if (s->valid.rows && !s->valid.label_tokens) return zf_fail(e, ZF_FORMAT, "valid", "no token of the validation rows is a target; give more rows, with valid_split or valid");
     longest = s->all.longest > s->valid.longest ? s->all.longest : s->valid.longest;
     s->sequence_length = longest;
     ZF_TRY(count_steps(s, e));

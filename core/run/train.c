@@ -9,6 +9,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 void zf_print_error(const char *kind, const struct zf_err *e)
@@ -47,13 +48,23 @@ static enum zf_status look_before(const struct zf_options *o, const char *run, c
     if (o->resume == ZF_RESUME_NEVER)
         return zf_fail(e, ZF_DIFFERENT, run, "there is a run already, and resume = never asks for a fresh one; take another directory with --set dir=NAME, or remove this one");
     if (f.finished && (!o->steps || (uint64_t)o->steps <= f.last_step)) {
-        printf("%s: this run is over: %" PRIu64 " steps done; nothing was changed. To train again take another directory with --set dir=NAME\n", run, f.last_step);
         *over = true;
         return ZF_OK;
     }
     return zf_fail(e, ZF_DIFFERENT, run, "its run ended at step %" PRIu64 " (%s), and this version cannot continue one; start another with --set dir=NAME%s%s", f.last_step,
                    f.finished ? "its last" : f.ended[0] ? f.ended : "without a clean stop", f.last_export[0] ? ", from the exported weights with --set path=" : "",
                    f.last_export);
+}
+
+enum zf_status zf_train_look(const struct zf_options *o, bool *over, struct zf_err *e)
+{
+    struct zf_run_identity who;
+    char *model = NULL, *data = NULL;
+    enum zf_status s = identity(o, &who, &model, &data, e);
+    if (!s) s = look_before(o, o->dir, &who, over, e);
+    free(model);
+    free(data);
+    return s;
 }
 
 /* `auto` is resolved once, and the result is in RUN/run.cfg. */
@@ -156,7 +167,7 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     if (s) {
         zf_record_text(t, "error", "the weights could not be exported: %s: %s", e->where, e->message);
         zf_record_end(t, "error");
-        return e->code = ZF_IO;
+        return s == ZF_NUMERIC ? s : (e->code = ZF_IO);
     }
     if (t->best.any && t->best.step != t->step)
         zf_record_text(t, "note", "the export is of the last step; the best validation loss was %.4f at step %" PRIu64 "%s", t->best.loss, t->best.step,
@@ -186,12 +197,27 @@ static void close_trainer(struct zf_trainer *t)
     zf_lock_release(t->lock);
 }
 
+/* A run whose result has no room on the disk is better not begun. */
+static enum zf_status check_disk(const struct zf_setup *s, const char *run, struct zf_err *e)
+{
+    struct statvfs disk;
+    char *at = strdup(run), need[32], have[32];
+    while (at && statvfs(at, &disk) && strrchr(at, '/') > at) *strrchr(at, '/') = 0; /* the nearest folder that exists */
+    bool known = at && !statvfs(at, &disk);
+    free(at);
+    size_t bytes = s->params.parameters * sizeof(float) * (s->o->keep_best ? 2 : 1), room = known ? (size_t)disk.f_bavail * disk.f_frsize : SIZE_MAX;
+    if (bytes <= room) return ZF_OK;
+    return zf_fail(e, ZF_IO, run, "the model that the run exports needs %s, and %s are free there; make room or set dir to another disk",
+                   zf_bytes_text(bytes, need, sizeof need), zf_bytes_text(room, have, sizeof have));
+}
+
 static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who, const volatile int *stop, struct zf_err *e)
 {
     struct zf_trainer t = {.setup = setup, .o = o, .stop = stop, .run = run, .started = zf_clock()};
     enum zf_end end = ZF_END_DONE;
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
-    enum zf_status s = zf_device_open(&t.device, zf_option_table[ZF_OPT_device].choices[o->device], &(struct zf_device_options){.threads = (int)o->threads}, e);
+    enum zf_status s = check_disk(setup, run, e);
+    if (!s) s = zf_device_open(&t.device, zf_option_table[ZF_OPT_device].choices[o->device], &(struct zf_device_options){.threads = (int)o->threads}, e);
     if (!s) s = open_run(&t, who, e);
     if (!s) s = open_model(&t, e);
     zf_hf_close(&setup->hf); /* the weights are copied: their files need not stay mapped */
@@ -217,6 +243,7 @@ enum zf_status zf_train_run(struct zf_options *o, const volatile int *stop, stru
     bool over = false;
     enum zf_status s = identity(o, &who, &model, &data, e);
     if (!s) s = look_before(o, run, &who, &over, e);
+    if (!s && over) printf("%s: this run is over; nothing was changed. To train again take another directory with --set dir=NAME\n", run);
     if (!s && !over) {
         s = zf_setup_model(&setup, o, e);
         if (!s) s = zf_setup_weights(&setup, e);

@@ -8,6 +8,10 @@
  * ZF_STOPPED, ZF_NUMERIC: ended early, with an export. */
 enum zf_status zf_train_run(struct zf_options *o, const volatile int *stop, struct zf_err *e);
 
+/* What is in the run directory of these options, before a start: ZF_OK, with *over where the run has reached its last step; else why it would be refused.
+ * Writes nothing. */
+enum zf_status zf_train_look(const struct zf_options *o, bool *over, struct zf_err *e);
+
 /* Prints notes and errors as the interface asks: "zenflow-console: PLACE: message" on stderr. */
 void zf_print_error(const char *kind, const struct zf_err *e);
 

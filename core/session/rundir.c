@@ -46,12 +46,19 @@ static enum zf_status look_for_foreign(struct zf_run_facts *out, const char *run
     if (!d) return errno == ENOENT ? ZF_OK : zf_fail_errno(e, run, "cannot read the directory");
     while ((item = readdir(d)) && !out->what[0]) {
         const char *n = item->d_name;
-        bool known = !strcmp(n, ".") || !strcmp(n, "..") || !strcmp(n, "lock") || !strcmp(n, "trainer.log") ||
+        struct stat st;
+        bool empty_log = !strcmp(n, "metrics.jsonl") && !fstatat(dirfd(d), n, &st, 0) && !st.st_size; /* a device that was linked there, too */
+        bool known = empty_log || !strcmp(n, ".") || !strcmp(n, "..") || !strcmp(n, "lock") || !strcmp(n, "trainer.log") ||
                      (journal_too && !strcmp(n, "journal.jsonl"));
-        if (!known) snprintf(out->what, sizeof out->what, "%s", n);
+        if (!known && strcmp(out->what, "journal.jsonl")) snprintf(out->what, sizeof out->what, "%s", n);
     }
     closedir(d);
-    if (out->what[0]) out->state = ZF_RUNDIR_FOREIGN;
+    if (!out->what[0]) return ZF_OK;
+    char first[256];
+    snprintf(first, sizeof first, "%.255s", out->what);
+    if (!strcmp(first, "journal.jsonl")) snprintf(out->what, sizeof out->what, "a run whose journal.jsonl is damaged");
+    else snprintf(out->what, sizeof out->what, "files that no run wrote (%s)", first);
+    out->state = ZF_RUNDIR_FOREIGN;
     return ZF_OK;
 }
 
@@ -94,7 +101,7 @@ enum zf_status zf_rundir_look(struct zf_run_facts *out, const char *run, const s
     if (stat(run, &st)) return errno == ENOENT ? ZF_OK : zf_fail_errno(e, run, "cannot look at it");
     if (!S_ISDIR(st.st_mode)) {
         out->state = ZF_RUNDIR_FOREIGN;
-        snprintf(out->what, sizeof out->what, "no directory but a file");
+        snprintf(out->what, sizeof out->what, "no directory but is a file");
         return ZF_OK;
     }
     char *journal = zf_path_join(run, "journal.jsonl"), *metrics = zf_path_join(run, "metrics.jsonl");
@@ -136,8 +143,7 @@ enum zf_status zf_rundir_claim(struct zf_run_facts *out, const char *run, const 
     switch (out->state) {
     case ZF_RUNDIR_FOREIGN:
         return zf_fail(e, ZF_DIFFERENT, run,
-                       "it holds files that no run wrote (%s); a new or empty directory is needed, nothing is overwritten; set `dir` in "
-                       "[run] to another one",
+                       "it holds %s; a new or empty directory is needed, nothing is overwritten; set `dir` in [run] to another one",
                        out->what);
     case ZF_RUNDIR_OTHER:
         return zf_fail(e, ZF_DIFFERENT, run,

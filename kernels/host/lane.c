@@ -211,7 +211,7 @@ enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf
     pthread_cond_init(&l->arrived, NULL);
     pthread_cond_init(&l->done, NULL);
     if (!l->synchronous) {
-        if (pthread_create(&l->thread, NULL, lane_thread, l)) {
+        if (zf_thread_start(&l->thread, lane_thread, l)) {
             destroy(l);
             return zf_fail(e, ZF_MEMORY, NULL, "the system refused a thread for the lane %s", name);
         }
