@@ -103,9 +103,9 @@ static void P78_foreign_files_survive(void **state)
 {
     (void)state;
     write_text("thesis.tex", "precious");
-    expect_foreign(root, "thesis.tex");
+    expect_foreign(root, "files that no run wrote (thesis.tex)");
     expect_text("thesis.tex", "precious");
-    expect_foreign(at("thesis.tex"), "no directory but a file");
+    expect_foreign(at("thesis.tex"), "no directory but is a file");
     assert_int_equal(mkdir(at("b"), 0700), 0);
     write_text("b/run.cfg", "[run]\ndir = .\n"); /* the user's own */
     expect_foreign(at("b"), "run.cfg");
