@@ -56,7 +56,7 @@ static enum zf_status look_for_foreign(struct zf_run_facts *out, const char *run
     if (!out->what[0]) return ZF_OK;
     char first[256];
     snprintf(first, sizeof first, "%.255s", out->what);
-    if (!strcmp(first, "journal.jsonl")) snprintf(out->what, sizeof out->what, "a run whose journal.jsonl is damaged");
+    if (!strcmp(first, "journal.jsonl")) snprintf(out->what, sizeof out->what, "a journal.jsonl that is damaged or not ours");
     else snprintf(out->what, sizeof out->what, "files that no run wrote (%s)", first);
     out->state = ZF_RUNDIR_FOREIGN;
     return ZF_OK;
