@@ -7,12 +7,12 @@
 
 struct zf_hf {
     const char *path;
-    json_t *config;                 /* parsed config.json */
-    struct zf_safetensors *files;   /* the shards that the index names, in the order of their names; one without an index */
+    json_t *config;               /* parsed config.json */
+    struct zf_safetensors *files; /* the shards that the index names, in the order of their names; one without an index */
     const char **file_names;
     size_t file_count;
     struct zf_arena arena;
-    char note[512];                 /* what was ignored (extra files), stale total_size; empty if nothing */
+    char note[512]; /* what was ignored (extra files), stale total_size; empty if nothing */
 };
 
 /* Opens and verifies: every mapped name is in that shard's header, every shard exists, names are unique over shards, no path separators.
@@ -27,9 +27,9 @@ void zf_hf_close(struct zf_hf *h);
 size_t zf_hf_tensor_count(const struct zf_hf *h);
 const struct zf_st_tensor *zf_hf_tensor(const struct zf_hf *h, size_t i, const char **file_name);
 
-/* Writes a folder that transformers loads: model.safetensors, or shards of at most shard_limit bytes (0: 5e9) with an index, config.json (given, with its
- * dtype key set to `type`), and a byte copy of the tokenizer and generation files of tokenizer_from (may be NULL). The folder is built as
- * OUT.tmp-PID and appears by rename; an existing OUT is ZF_IO. */
+/* Writes a folder that transformers loads: model.safetensors, or shards of at most shard_limit bytes (0: 5e9) with an index, config.json
+ * (given, with its dtype key set to `type`), and a byte copy of the tokenizer and generation files of tokenizer_from (may be NULL). The
+ * folder is built as OUT.tmp-PID and appears by rename; an existing OUT is ZF_IO. */
 struct zf_hf_write {
     const char *out;
     const json_t *config;

@@ -11,9 +11,29 @@
 #include <stdint.h>
 
 enum zf_st_type { /* in the order of the reference implementation */
-    ZF_ST_BOOL, ZF_ST_F4, ZF_ST_F6_E2M3, ZF_ST_F6_E3M2, ZF_ST_U8, ZF_ST_I8, ZF_ST_F8_E5M2, ZF_ST_F8_E4M3, ZF_ST_F8_E8M0,
-    ZF_ST_F8_E4M3FNUZ, ZF_ST_F8_E5M2FNUZ, ZF_ST_I16, ZF_ST_U16, ZF_ST_F16, ZF_ST_BF16, ZF_ST_I32, ZF_ST_U32, ZF_ST_F32,
-    ZF_ST_C64, ZF_ST_F64, ZF_ST_I64, ZF_ST_U64, ZF_ST_TYPES
+                  ZF_ST_BOOL,
+                  ZF_ST_F4,
+                  ZF_ST_F6_E2M3,
+                  ZF_ST_F6_E3M2,
+                  ZF_ST_U8,
+                  ZF_ST_I8,
+                  ZF_ST_F8_E5M2,
+                  ZF_ST_F8_E4M3,
+                  ZF_ST_F8_E8M0,
+                  ZF_ST_F8_E4M3FNUZ,
+                  ZF_ST_F8_E5M2FNUZ,
+                  ZF_ST_I16,
+                  ZF_ST_U16,
+                  ZF_ST_F16,
+                  ZF_ST_BF16,
+                  ZF_ST_I32,
+                  ZF_ST_U32,
+                  ZF_ST_F32,
+                  ZF_ST_C64,
+                  ZF_ST_F64,
+                  ZF_ST_I64,
+                  ZF_ST_U64,
+                  ZF_ST_TYPES
 };
 
 enum { ZF_ST_DIMENSIONS = 16 };
@@ -33,12 +53,13 @@ struct zf_safetensors {
     struct zf_st_tensor *list; /* in the order of offsets */
     size_t count;
     struct zf_st_tensor **sorted; /* by name: zf_st_find bisects */
-    const char **metadata; /* pairs: key, value */
+    const char **metadata;        /* pairs: key, value */
     size_t metadata_count;
 };
 
-/* Every malformed file is ZF_FORMAT with the name of the check's finding, the tensor and the offset; guesses what the file is instead (a Git-LFS
- * pointer, a pickle, an HTML page, truncated by N bytes). Nothing is allocated from a size that was not checked against the file. */
+/* Every malformed file is ZF_FORMAT with the name of the check's finding, the tensor and the offset; guesses what the file is instead (a
+ * Git-LFS pointer, a pickle, an HTML page, truncated by N bytes). Nothing is allocated from a size that was not checked against the file.
+ */
 enum zf_status zf_st_open(struct zf_safetensors *out, const char *path, struct zf_err *e);
 /* The same on bytes in memory, which must outlive *out. For fuzzing. */
 enum zf_status zf_st_parse(struct zf_safetensors *out, const unsigned char *data, size_t size, const char *path, struct zf_err *e);
@@ -72,6 +93,7 @@ typedef enum zf_status zf_st_source(void *ctx, size_t index, struct zf_st_sink *
 
 /* One file: written beside, fsync, rename. Always has __metadata__ {"format": "pt"}. Entries are ordered by type, then name, in the file.
  * Streams: memory does not grow with the tensors. */
-enum zf_status zf_st_write(const char *path, const struct zf_st_entry *entries, size_t count, zf_st_source *source, void *ctx, struct zf_err *e);
+enum zf_status zf_st_write(const char *path, const struct zf_st_entry *entries, size_t count, zf_st_source *source, void *ctx,
+                           struct zf_err *e);
 
 #endif

@@ -24,13 +24,14 @@ enum zf_memory_kind {
 
 /* What an allocation is for: the rows of the memory plan and of the live table (device_info.bytes). */
 #define ZF_MEM_TAG_MAP(X) \
-    X(WEIGHTS, "weights") X(GRADIENTS, "gradients") X(MOMENTS, "moments") X(ACTIVATIONS, "activations") \
-    X(LOGITS, "logits") X(CACHE, "key/value cache") X(BATCH, "batch") X(OTHER, "other")
+    X(WEIGHTS, "weights") \
+    X(GRADIENTS, "gradients") X(MOMENTS, "moments") X(ACTIVATIONS, "activations") X(LOGITS, "logits") X(CACHE, "key/value cache") \
+        X(BATCH, "batch") X(OTHER, "other")
 enum zf_mem_tag {
 #define X(name, text) ZF_TAG_##name,
     ZF_MEM_TAG_MAP(X)
 #undef X
-    ZF_MEM_TAGS
+        ZF_MEM_TAGS
 };
 
 struct zf_device;
@@ -38,9 +39,9 @@ struct zf_lane;
 struct zf_event;
 
 struct zf_device_options {
-    int threads;         /* 0: the physical cores of the affinity mask */
-    const char *isa;     /* host: force a path (scalar, avx2, avx512); NULL: the best there is */
-    bool synchronous;    /* run each op inside the call that issues it, for debugging */
+    int threads;      /* 0: the physical cores of the affinity mask */
+    const char *isa;  /* host: force a path (scalar, avx2, avx512); NULL: the best there is */
+    bool synchronous; /* run each op inside the call that issues it, for debugging */
 };
 
 struct zf_device_info {
@@ -48,9 +49,9 @@ struct zf_device_info {
     char isa[32];          /* which path own kernels take */
     char products[64];     /* library and version of matrix products, with what it dispatches to: part of what "same bits" means */
     int threads;
-    bool bf16_products;    /* the hardware multiplies bf16 */
-    size_t total_bytes, free_bytes;          /* memory of the device; 0 = not known */
-    size_t bytes[ZF_MEM_TAGS], peak_bytes;   /* allocated now, by tag; the most there was */
+    bool bf16_products;                    /* the hardware multiplies bf16 */
+    size_t total_bytes, free_bytes;        /* memory of the device; 0 = not known */
+    size_t bytes[ZF_MEM_TAGS], peak_bytes; /* allocated now, by tag; the most there was */
 };
 
 struct zf_ops;
@@ -64,11 +65,11 @@ struct zf_device_type {
     void (*info)(struct zf_device *d, struct zf_device_info *out);
 
     enum zf_status (*alloc)(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,
-                            struct zf_err *e); /* 64-aligned, zeroed */
+                            struct zf_err *e);  /* 64-aligned, zeroed */
     void (*free)(struct zf_device *d, void *p); /* NULL is fine */
 
     enum zf_status (*lane_new)(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
-    void (*lane_free)(struct zf_lane *l); /* waits for what was issued */
+    void (*lane_free)(struct zf_lane *l);                             /* waits for what was issued */
     enum zf_status (*lane_sync)(struct zf_lane *l, struct zf_err *e); /* the caller waits; the first error of the lane, once */
     double (*lane_busy)(struct zf_lane *l);                           /* seconds spent working since the lane was made */
 
@@ -78,7 +79,8 @@ struct zf_device_type {
     enum zf_status (*event_wait)(struct zf_lane *l, struct zf_event *v);   /* the lane waits; an event never recorded is done */
     enum zf_status (*event_sync)(struct zf_event *v, struct zf_err *e);    /* the caller waits */
 
-    /* Either side may be any host memory; only pinned memory is copied without holding up the lane. It must stay until the lane has done it. */
+    /* Either side may be any host memory; only pinned memory is copied without holding up the lane. It must stay until the lane has done
+     * it. */
     enum zf_status (*copy)(struct zf_lane *l, void *to, const void *from, size_t bytes);
     enum zf_status (*fill)(struct zf_lane *l, void *to, int byte, size_t bytes);
 
@@ -90,7 +92,8 @@ struct zf_device {
     const struct zf_device_type *type;
 };
 
-/* The error of a call that a lane refused with s: what the lane itself has to say about it, which also clears it; else a sentence with `what`. */
+/* The error of a call that a lane refused with s: what the lane itself has to say about it, which also clears it; else a sentence with
+ * `what`. */
 enum zf_status zf_lane_refused(struct zf_device *d, struct zf_lane *l, enum zf_status s, const char *what, struct zf_err *e);
 
 /* Opens the backend called `name`. ZF_USAGE names the ones there are. */

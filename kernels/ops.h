@@ -117,7 +117,8 @@ struct zf_attention_args {
     float scale;
 };
 
-/* dq, dk, dv overwritten, in the layout of q, k, v (lddq, lddkv). Key ranges of segments must not overlap. delta: workspace [rows][heads]; rows are all queries. */
+/* dq, dk, dv overwritten, in the layout of q, k, v (lddq, lddkv). Key ranges of segments must not overlap. delta: workspace
+ * [rows][heads]; rows are all queries. */
 struct zf_attention_backward_args {
     enum zf_dtype type;
     const void *q, *k, *v, *o, *do_;

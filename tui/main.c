@@ -1,5 +1,5 @@
-/* zenflow-console: what a person types. What needs no screen, in this version everything, is the trainer's work: it takes this process over, so exit
- * codes, signals and the terminal stay as they are. The trainer stands beside this program, or on PATH. */
+/* zenflow-console: what a person types. What needs no screen, in this version everything, is the trainer's work: it takes this process
+ * over, so exit codes, signals and the terminal stay as they are. The trainer stands beside this program, or on PATH. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>

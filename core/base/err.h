@@ -36,8 +36,7 @@ enum zf_status zf_fail(struct zf_err *e, enum zf_status code, const char *where,
 enum zf_status zf_vfail(struct zf_err *e, enum zf_status code, const char *where, const char *fmt, va_list ap);
 
 /* ZF_IO with strerror(errno) at the end of the message. */
-enum zf_status zf_fail_errno(struct zf_err *e, const char *where, const char *fmt, ...)
-    __attribute__((format(printf, 3, 4)));
+enum zf_status zf_fail_errno(struct zf_err *e, const char *where, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 
 enum zf_status zf_fail_memory(struct zf_err *e, const char *what);
 

@@ -121,8 +121,10 @@ enum zf_status zf_file_write_atomic(const char *path, const void *data, size_t s
     if (!s && fsync(fd)) s = zf_fail_errno(e, beside, "cannot sync it");
     if (close(fd) && !s) s = zf_fail_errno(e, beside, "cannot close it");
     if (!s && rename(beside, path)) s = zf_fail_errno(e, path, "cannot rename %s to it", beside);
-    if (s) unlink(beside);
-    else s = zf_file_sync_directory(directory, e);
+    if (s)
+        unlink(beside);
+    else
+        s = zf_file_sync_directory(directory, e);
 done:
     free(directory);
     free(beside);
@@ -173,8 +175,10 @@ char *zf_path_join(const char *directory, const char *name)
     size_t n = strlen(directory);
     char *p = malloc(n + strlen(name) + 2);
     if (!p) return NULL;
-    if (name[0] == '/' || !n) strcpy(p, name);
-    else sprintf(p, "%s%s%s", directory, directory[n - 1] == '/' ? "" : "/", name);
+    if (name[0] == '/' || !n)
+        strcpy(p, name);
+    else
+        sprintf(p, "%s%s%s", directory, directory[n - 1] == '/' ? "" : "/", name);
     return p;
 }
 

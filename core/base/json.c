@@ -17,7 +17,8 @@ enum zf_status zf_json_parse(json_t **out, const char *text, size_t size, const 
     /* What a failed download leaves behind is not JSON either: say what it is. */
     size_t blank = 0;
     while (blank < size && strchr(" \t\r\n", text[blank])) blank++;
-    const char *guess = size - blank > 8 && !strncmp(text + blank, "version ", 8) && memmem(text, size, "git-lfs", 7) ? "; it is a Git-LFS pointer: fetch the file itself with `git lfs pull`"
+    const char *guess = size - blank > 8 && !strncmp(text + blank, "version ", 8) && memmem(text, size, "git-lfs", 7)
+                            ? "; it is a Git-LFS pointer: fetch the file itself with `git lfs pull`"
                         : blank < size && text[blank] == '<' ? "; it looks like a web page: the download went wrong"
                                                              : "";
     char where[512];

@@ -21,8 +21,8 @@ struct zf_pool {
     void *ctx;
     size_t tasks;
     atomic_size_t next;
-    atomic_int busy;          /* workers that have not yet finished the present job */
-    atomic_ulong generation;  /* changes with each job */
+    atomic_int busy;         /* workers that have not yet finished the present job */
+    atomic_ulong generation; /* changes with each job */
     atomic_bool quit;
 };
 
@@ -125,6 +125,8 @@ void zf_pool_run(struct zf_pool *p, size_t tasks, void (*task)(void *, size_t), 
     announce(p);
     work(p);
     for (int spin = 0; atomic_load(&p->busy); spin++)
-        if (spin < 4000) __builtin_ia32_pause();
-        else sched_yield();
+        if (spin < 4000)
+            __builtin_ia32_pause();
+        else
+            sched_yield();
 }

@@ -13,7 +13,7 @@ int zf_thread_start(pthread_t *out, void *(*body)(void *), void *arg);
 struct zf_pool;
 
 enum zf_status zf_pool_new(struct zf_pool **out, int threads, struct zf_err *e); /* threads >= 1, the caller included */
-void zf_pool_free(struct zf_pool *p);                                           /* NULL is fine */
+void zf_pool_free(struct zf_pool *p);                                            /* NULL is fine */
 int zf_pool_threads(const struct zf_pool *p);
 
 /* Returns when all tasks are done. One job at a time; not to be called from inside a task. */

@@ -1,4 +1,5 @@
-/* A model's tensors back into the checkpoint's layout. Streams: pieces of about a mebibyte, so that an export needs no memory that the plan does not know. */
+/* A model's tensors back into the checkpoint's layout. Streams: pieces of about a mebibyte, so that an export needs no memory that the plan
+ * does not know. */
 #include "core/model/workspace.h"
 
 #include "checkpoints/hf.h"
@@ -8,8 +9,8 @@
 
 enum { PIECE = 1 << 18 }; /* floats */
 
-enum zf_status zf_model_fetch_rows(const struct zf_model *m, const float *block, const struct zf_param *p, size_t first, size_t count, float *host,
-                                   float *scratch, struct zf_err *e)
+enum zf_status zf_model_fetch_rows(const struct zf_model *m, const float *block, const struct zf_param *p, size_t first, size_t count,
+                                   float *host, float *scratch, struct zf_err *e)
 {
     const struct zf_device_type *t = m->device->type;
     const float *from = block + p->offset;
@@ -17,7 +18,8 @@ enum zf_status zf_model_fetch_rows(const struct zf_model *m, const float *block,
         enum zf_status s = t->copy(m->lane, host, from + first * p->cols, count * p->cols * sizeof *host);
         return s ? zf_lane_refused(m->device, m->lane, s, p->name, e) : t->lane_sync(m->lane, e);
     }
-    ZF_ISSUE(m, copy_rows, e, .type = ZF_F32, .from = from + first, .ld_from = p->cols, .to = scratch, .ld_to = count, .rows = p->rows, .cols = count);
+    ZF_ISSUE(m, copy_rows, e, .type = ZF_F32, .from = from + first, .ld_from = p->cols, .to = scratch, .ld_to = count, .rows = p->rows,
+             .cols = count);
     ZF_TRY(t->lane_sync(m->lane, e));
     for (size_t c = 0; c < count; c++)
         for (size_t r = 0; r < p->rows; r++) host[c * p->rows + r] = scratch[r * count + c];
@@ -48,8 +50,8 @@ size_t zf_model_piece_floats(const struct zf_params *p)
     return most;
 }
 
-enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, float *pinned, zf_model_piece *take, void *ctx,
-                                   struct zf_err *e)
+enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, float *pinned,
+                                   zf_model_piece *take, void *ctx, struct zf_err *e)
 {
     size_t rows, length, n, most = zf_model_piece_floats(&m->params);
     file_rows(p, &rows, &length);
@@ -71,7 +73,8 @@ struct exporter {
 static enum zf_status put_piece(void *ctx, const float *x, size_t n, struct zf_err *e)
 {
     for (size_t i = 0; i < n; i++)
-        if (!isfinite(x[i])) return zf_fail(e, ZF_NUMERIC, NULL, "a weight is %g; nothing was exported; a smaller learning rate may help", (double)x[i]);
+        if (!isfinite(x[i]))
+            return zf_fail(e, ZF_NUMERIC, NULL, "a weight is %g; nothing was exported; a smaller learning rate may help", (double)x[i]);
     return zf_st_put(ctx, x, n * sizeof *x, e);
 }
 
@@ -83,7 +86,8 @@ static enum zf_status put(void *ctx, size_t index, struct zf_st_sink *sink, stru
     return s == ZF_NUMERIC ? zf_fail(e, s, p->name, "%s", e->message) : s;
 }
 
-enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from, struct zf_err *e)
+enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from,
+                               struct zf_err *e)
 {
     const struct zf_params *p = &m->params;
     const struct zf_device_type *t = m->device->type;
@@ -97,8 +101,15 @@ enum zf_status zf_model_export(const struct zf_model *m, const char *out, const 
     enum zf_status s = t->alloc(m->device, ZF_MEM_PINNED, ZF_TAG_OTHER, 2 * zf_model_piece_floats(p) * sizeof(float), &pinned, e);
     struct exporter x = {m, pinned};
     if (!s)
-        s = zf_hf_write(&(struct zf_hf_write){.out = out, .config = config_json, .type = ZF_ST_F32, .entries = entries, .count = p->count, .source = put,
-                                              .ctx = &x, .tokenizer_from = tokenizer_from}, e);
+        s = zf_hf_write(&(struct zf_hf_write){.out = out,
+                                              .config = config_json,
+                                              .type = ZF_ST_F32,
+                                              .entries = entries,
+                                              .count = p->count,
+                                              .source = put,
+                                              .ctx = &x,
+                                              .tokenizer_from = tokenizer_from},
+                        e);
     t->free(m->device, pinned);
     free(entries);
     return s;

@@ -23,22 +23,22 @@ struct zf_rope {
 struct zf_model_config {
     enum zf_family family;
     size_t layers, hidden, heads, kv_heads, head_dim, ffn, vocab, context;
-    size_t embed_dim;         /* width of the embedding and of the head; not hidden: project_in, project_out (OPT-350M) */
-    size_t position_rows;     /* rows of the learned position table, 0 with rope */
-    int position_offset;      /* row of position p is p + offset (OPT: 2) */
-    int padding_id;           /* this token's embedding gets no gradient from lookups (pad_token_id, except GPT-2); -1: none */
+    size_t embed_dim;     /* width of the embedding and of the head; not hidden: project_in, project_out (OPT-350M) */
+    size_t position_rows; /* rows of the learned position table, 0 with rope */
+    int position_offset;  /* row of position p is p + offset (OPT: 2) */
+    int padding_id;       /* this token's embedding gets no gradient from lookups (pad_token_id, except GPT-2); -1: none */
     enum zf_norm_kind norm;
     float norm_eps;
     bool norm_affine, norm_bias; /* weight; weight and bias */
     bool pre_norm, final_norm;
     bool qkv_bias, o_bias, mlp_bias, qk_norm;
-    bool fused_qkv;           /* one tensor [hidden][3*hidden] in the checkpoint (GPT-2) */
+    bool fused_qkv; /* one tensor [hidden][3*hidden] in the checkpoint (GPT-2) */
     enum zf_activation_kind activation;
     struct zf_rope rope;
-    bool tied;                /* the head is the embedding */
+    bool tied; /* the head is the embedding */
     double init_std;
-    bool init_scaled_output;  /* GPT-2: c_proj starts divided by sqrt(2 layers) */
-    int bos_id;               /* -1: none */
+    bool init_scaled_output; /* GPT-2: c_proj starts divided by sqrt(2 layers) */
+    int bos_id;              /* -1: none */
     int eos_ids[16];
     size_t eos_count;
     enum zf_dtype file_dtype; /* torch_dtype or dtype; ZF_F32 if absent */
@@ -46,38 +46,38 @@ struct zf_model_config {
 
 /* Where a parameter stands in the block. */
 #define ZF_SLOT_MAP(X) \
-    X(EMBED) X(POSITION) X(PROJECT_OUT) X(PROJECT_IN) \
-    X(ATTN_NORM_W) X(ATTN_NORM_B) X(Q_W) X(Q_B) X(K_W) X(K_B) X(V_W) X(V_B) X(QKV_W) X(QKV_B) X(Q_NORM) X(K_NORM) X(O_W) X(O_B) \
-    X(MLP_NORM_W) X(MLP_NORM_B) X(GATE_W) X(GATE_B) X(UP_W) X(UP_B) X(DOWN_W) X(DOWN_B) \
-    X(FINAL_NORM_W) X(FINAL_NORM_B) X(HEAD)
+    X(EMBED) \
+    X(POSITION) X(PROJECT_OUT) X(PROJECT_IN) X(ATTN_NORM_W) X(ATTN_NORM_B) X(Q_W) X(Q_B) X(K_W) X(K_B) X(V_W) X(V_B) X(QKV_W) X(QKV_B) \
+        X(Q_NORM) X(K_NORM) X(O_W) X(O_B) X(MLP_NORM_W) X(MLP_NORM_B) X(GATE_W) X(GATE_B) X(UP_W) X(UP_B) X(DOWN_W) X(DOWN_B) \
+            X(FINAL_NORM_W) X(FINAL_NORM_B) X(HEAD)
 enum zf_slot {
 #define X(name) ZF_SLOT_##name,
     ZF_SLOT_MAP(X)
 #undef X
-    ZF_SLOTS
+        ZF_SLOTS
 };
 
 /* One parameter as the checkpoint has it. Matrices are stored [rows][cols] with a channel a row ([in][out]; tables [rows][hidden]);
  * vectors have rows = 1 and no channels. */
 struct zf_param {
-    const char *name;    /* the checkpoint's own, as transformers writes it */
+    const char *name; /* the checkpoint's own, as transformers writes it */
     enum zf_slot slot;
-    int layer;           /* -1: outside the layers */
+    int layer; /* -1: outside the layers */
     size_t rows, cols;
     bool matrix;
-    bool transposed;     /* the file has [cols][rows] */
+    bool transposed; /* the file has [cols][rows] */
     bool frozen;
-    size_t offset;       /* first element in the flat blocks of weights, gradients, m, v; 64-byte aligned */
+    size_t offset; /* first element in the flat blocks of weights, gradients, m, v; 64-byte aligned */
 };
 
 /* In the order in which transformers lists the parameters: it is the order of service of the CPU half, too (architecture 3.2). */
 struct zf_params {
     struct zf_param *list;
     size_t count;
-    size_t elements;            /* length of a flat block, alignment gaps included */
-    size_t parameters;          /* without gaps */
-    size_t global[ZF_SLOTS];    /* index into list + 1; 0: the model has none */
-    size_t (*layer)[ZF_SLOTS];  /* [layers], likewise */
+    size_t elements;           /* length of a flat block, alignment gaps included */
+    size_t parameters;         /* without gaps */
+    size_t global[ZF_SLOTS];   /* index into list + 1; 0: the model has none */
+    size_t (*layer)[ZF_SLOTS]; /* [layers], likewise */
 };
 
 /* Reads a parsed config.json (old and new key spellings). Unknown families, rope types, activations, a missing theta, sliding windows

@@ -17,25 +17,26 @@ float *zf_weight_at(const struct zf_model *m, enum zf_slot slot, int layer)
 enum zf_status zf_linear_forward(struct zf_model *m, const struct zf_linear *l, const float *x, float *y, struct zf_err *e)
 {
     const struct zf_param *p = zf_param_at(&m->params, l->weight, l->layer);
-    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = x, .b = m->weights + p->offset, .bias = zf_weight_at(m, l->bias, l->layer),
-             .c = y, .m = l->rows, .n = p->cols, .k = p->rows, .lda = l->ldx, .ldb = p->cols, .ldc = l->ldy);
+    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = x, .b = m->weights + p->offset,
+             .bias = zf_weight_at(m, l->bias, l->layer), .c = y, .m = l->rows, .n = p->cols, .k = p->rows, .lda = l->ldx, .ldb = p->cols,
+             .ldc = l->ldy);
     return ZF_OK;
 }
 
 /* y = norm(x + residual); sum = x + residual. residual NULL: y = norm(x). */
-static enum zf_status norm(struct zf_model *m, enum zf_slot weight, int layer, const float *x, const float *residual, float *sum, float *y, float *stats,
-                           size_t rows, struct zf_err *e)
+static enum zf_status norm(struct zf_model *m, enum zf_slot weight, int layer, const float *x, const float *residual, float *sum, float *y,
+                           float *stats, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     ZF_ISSUE(m, norm, e, .type = ZF_F32, .kind = c->norm, .x = x, .residual = residual, .sum = sum, .y = y, .stats = stats,
-             .weight = zf_weight_at(m, weight, layer), .bias = zf_weight_at(m, (enum zf_slot)(weight + 1), layer),
-             .rows = rows, .groups = 1, .cols = c->hidden, .ldx = c->hidden, .ldy = c->hidden, .eps = c->norm_eps);
+             .weight = zf_weight_at(m, weight, layer), .bias = zf_weight_at(m, (enum zf_slot)(weight + 1), layer), .rows = rows,
+             .groups = 1, .cols = c->hidden, .ldx = c->hidden, .ldy = c->hidden, .eps = c->norm_eps);
     return ZF_OK;
 }
 
 /* The norm of each query's or key's head (Qwen3). */
-static enum zf_status head_norm(struct zf_model *m, const struct zf_widths *w, enum zf_slot weight, int layer, size_t heads, const float *x, float *y,
-                                float *stats, size_t rows, struct zf_err *e)
+static enum zf_status head_norm(struct zf_model *m, const struct zf_widths *w, enum zf_slot weight, int layer, size_t heads, const float *x,
+                                float *y, float *stats, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     ZF_ISSUE(m, norm, e, .type = ZF_F32, .kind = c->norm, .x = x, .y = y, .stats = stats, .weight = zf_weight_at(m, weight, layer),
@@ -65,7 +66,8 @@ static enum zf_status project_qkv(struct zf_model *m, struct zf_workspace *w, in
     }
     if (c->qk_norm) {
         ZF_TRY(head_norm(m, d, ZF_SLOT_Q_NORM, layer, c->heads, b->raw, b->qkv, b->raw_stats, rows, e));
-        ZF_TRY(head_norm(m, d, ZF_SLOT_K_NORM, layer, c->kv_heads, b->raw + d->q, b->qkv + d->q, b->raw_stats + rows * c->heads * 2, rows, e));
+        ZF_TRY(
+            head_norm(m, d, ZF_SLOT_K_NORM, layer, c->kv_heads, b->raw + d->q, b->qkv + d->q, b->raw_stats + rows * c->heads * 2, rows, e));
     }
     if (c->rope.kind != ZF_ROPE_NONE) /* queries and keys stand side by side: one call */
         ZF_ISSUE(m, rope, e, .type = ZF_F32, .x = b->qkv, .table = w->rope, .position = w->position, .rows = rows,
@@ -74,7 +76,8 @@ static enum zf_status project_qkv(struct zf_model *m, struct zf_workspace *w, in
 }
 
 /* New keys and values join the cache, which then stands for the batch's own. */
-static enum zf_status cache_keys(struct zf_model *m, struct zf_workspace *w, struct zf_cache *cache, int layer, size_t rows, float **keys, struct zf_err *e)
+static enum zf_status cache_keys(struct zf_model *m, struct zf_workspace *w, struct zf_cache *cache, int layer, size_t rows, float **keys,
+                                 struct zf_err *e)
 {
     const struct zf_widths *d = &w->w;
     *keys = cache->keys + (size_t)layer * 2 * cache->room * d->kv;
@@ -84,7 +87,8 @@ static enum zf_status cache_keys(struct zf_model *m, struct zf_workspace *w, str
     return ZF_OK;
 }
 
-static enum zf_status attention(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, size_t segments, struct zf_cache *cache, struct zf_err *e)
+static enum zf_status attention(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, size_t segments, struct zf_cache *cache,
+                                struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     const struct zf_widths *d = &w->w;
@@ -114,7 +118,8 @@ static enum zf_status mlp(struct zf_model *m, struct zf_workspace *w, int layer,
         linear.weight = ZF_SLOT_GATE_W, linear.bias = ZF_SLOT_GATE_B;
         ZF_TRY(zf_linear_forward(m, &linear, b->in2, b->u, e));
     }
-    ZF_ISSUE(m, activation, e, .type = ZF_F32, .kind = c->activation, .x = b->u, .y = b->a, .rows = rows, .n = d->f, .ldx = d->u, .ldy = d->f);
+    ZF_ISSUE(m, activation, e, .type = ZF_F32, .kind = c->activation, .x = b->u, .y = b->a, .rows = rows, .n = d->f, .ldx = d->u,
+             .ldy = d->f);
     return zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_DOWN_W, ZF_SLOT_DOWN_B, layer, rows, d->f, d->h}, b->a, w->branch, e);
 }
 
@@ -122,15 +127,17 @@ static enum zf_status mlp(struct zf_model *m, struct zf_workspace *w, int layer,
 static enum zf_status embed(struct zf_model *m, struct zf_workspace *w, float *x, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
-    ZF_ISSUE(m, embed, e, .type = ZF_F32, .table = zf_weight_at(m, ZF_SLOT_EMBED, -1), .index = w->ids, .y = w->emb ? w->emb : x, .rows = rows, .cols = w->w.e);
+    ZF_ISSUE(m, embed, e, .type = ZF_F32, .table = zf_weight_at(m, ZF_SLOT_EMBED, -1), .index = w->ids, .y = w->emb ? w->emb : x,
+             .rows = rows, .cols = w->w.e);
     if (w->emb) ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_PROJECT_IN, ZF_SLOTS, -1, rows, w->w.e, w->w.h}, w->emb, x, e));
     if (c->position_rows)
-        ZF_ISSUE(m, embed, e, .type = ZF_F32, .table = zf_weight_at(m, ZF_SLOT_POSITION, -1), .index = w->position, .y = x, .rows = rows, .cols = w->w.h,
-                 .offset = c->position_offset, .accumulate = true);
+        ZF_ISSUE(m, embed, e, .type = ZF_F32, .table = zf_weight_at(m, ZF_SLOT_POSITION, -1), .index = w->position, .y = x, .rows = rows,
+                 .cols = w->w.h, .offset = c->position_offset, .accumulate = true);
     return ZF_OK;
 }
 
-enum zf_status zf_forward(struct zf_model *m, struct zf_workspace *w, size_t rows, size_t segments, struct zf_cache *cache, struct zf_err *e)
+enum zf_status zf_forward(struct zf_model *m, struct zf_workspace *w, size_t rows, size_t segments, struct zf_cache *cache,
+                          struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     bool pre = c->pre_norm;
@@ -141,15 +148,20 @@ enum zf_status zf_forward(struct zf_model *m, struct zf_workspace *w, size_t row
         if (pre && l == 0) ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, b->s1, NULL, NULL, b->in1, b->stats1, rows, e));
         if (pre && l > 0) ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, w->layers[l - 1].s2, w->branch, b->s1, b->in1, b->stats1, rows, e));
         ZF_TRY(attention(m, w, l, rows, segments, cache, e));
-        if (pre) ZF_TRY(norm(m, ZF_SLOT_MLP_NORM_W, l, b->s1, w->branch, b->s2, b->in2, b->stats2, rows, e));
-        else ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, b->in1, w->branch, b->s1, b->in2, b->stats1, rows, e));
+        if (pre)
+            ZF_TRY(norm(m, ZF_SLOT_MLP_NORM_W, l, b->s1, w->branch, b->s2, b->in2, b->stats2, rows, e));
+        else
+            ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, b->in1, w->branch, b->s1, b->in2, b->stats1, rows, e));
         ZF_TRY(mlp(m, w, l, rows, e));
-        if (!pre) ZF_TRY(norm(m, ZF_SLOT_MLP_NORM_W, l, b->in2, w->branch, b->s2, l < last ? w->layers[l + 1].in1 : w->final, b->stats2, rows, e));
+        if (!pre)
+            ZF_TRY(
+                norm(m, ZF_SLOT_MLP_NORM_W, l, b->in2, w->branch, b->s2, l < last ? w->layers[l + 1].in1 : w->final, b->stats2, rows, e));
     }
     const float *s2 = w->layers[last].s2;
     if (pre && c->final_norm) ZF_TRY(norm(m, ZF_SLOT_FINAL_NORM_W, -1, s2, w->branch, w->sf, w->final, w->statsf, rows, e));
     if (pre && !c->final_norm) ZF_ISSUE(m, add, e, .type = ZF_F32, .a = s2, .b = w->branch, .y = w->final, .n = rows * w->w.h);
-    if (w->y != w->final) ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_PROJECT_OUT, ZF_SLOTS, -1, rows, w->w.h, w->w.e}, w->final, w->y, e));
+    if (w->y != w->final)
+        ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_PROJECT_OUT, ZF_SLOTS, -1, rows, w->w.h, w->w.e}, w->final, w->y, e));
     return ZF_OK;
 }
 
@@ -158,7 +170,7 @@ enum zf_status zf_head(struct zf_model *m, struct zf_workspace *w, size_t first,
     size_t vocab = m->config.vocab, width = w->w.e;
     const float *y = w->y + first * width;
     if (!m->config.tied) return zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_HEAD, ZF_SLOTS, -1, rows, width, vocab}, y, w->logits, e);
-    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = y, .b = zf_weight_at(m, ZF_SLOT_EMBED, -1), .trans_b = true, .c = w->logits,
-             .m = rows, .n = vocab, .k = width, .lda = width, .ldb = width, .ldc = vocab);
+    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = y, .b = zf_weight_at(m, ZF_SLOT_EMBED, -1), .trans_b = true,
+             .c = w->logits, .m = rows, .n = vocab, .k = width, .lda = width, .ldb = width, .ldc = vocab);
     return ZF_OK;
 }

@@ -1,6 +1,7 @@
 /* A model on a device: weights, gradients, activations; forward, backward, loss, logits, key/value cache.
  *
- * Owner: whoever called zf_model_open. Flat blocks of `params.elements` fp32 each: weights (the master itself while dtype is f32), grad. Layout of activations: model/workspace.c. */
+ * Owner: whoever called zf_model_open. Flat blocks of `params.elements` fp32 each: weights (the master itself while dtype is f32), grad.
+ * Layout of activations: model/workspace.c. */
 #ifndef ZF_MODEL_MODEL_H
 #define ZF_MODEL_MODEL_H
 
@@ -31,24 +32,26 @@ struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, 
 /* Weights from a Hugging Face folder, or random ones if `hf` is NULL (init_std, seed). Allocates weights only. */
 struct zf_hf;
 struct zf_st_tensor;
-enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed, struct zf_device *d, struct zf_err *e);
+enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed,
+                             struct zf_device *d, struct zf_err *e);
 void zf_model_close(struct zf_model *m);
 
-/* The tensor of each parameter, in the order of the list: found[params->count], zeroed. Every one is there, once, with the right shape, and a tied head equals its
- * embedding; else ZF_FORMAT. note: what was ignored; empty if nothing. */
+/* The tensor of each parameter, in the order of the list: found[params->count], zeroed. Every one is there, once, with the right shape, and
+ * a tied head equals its embedding; else ZF_FORMAT. note: what was ignored; empty if nothing. */
 struct zf_source {
     const struct zf_st_tensor *tensor;
     const char *file;
 };
-enum zf_status zf_sources_find(struct zf_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf, char *note,
-                               size_t size, struct zf_err *e);
+enum zf_status zf_sources_find(struct zf_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf,
+                               char *note, size_t size, struct zf_err *e);
 
 /* Allocates gradients (training) and the workspace for micro-batches of up to `tokens` tokens. Once. */
 enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, bool training, struct zf_err *e);
 
-/* Issues forward and loss of a micro-batch; with `backward` gradients are added into grad, each loss scaled by loss_scale (1 / label tokens of the whole step).
- * *total (device memory, double) += the sum of the losses. The batch's memory may be reused when this returns. */
-enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool backward, float loss_scale, double *total, struct zf_err *e);
+/* Issues forward and loss of a micro-batch; with `backward` gradients are added into grad, each loss scaled by loss_scale (1 / label tokens
+ * of the whole step). *total (device memory, double) += the sum of the losses. The batch's memory may be reused when this returns. */
+enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool backward, float loss_scale, double *total,
+                             struct zf_err *e);
 
 /* Forward; logits [tokens][vocab] of all positions to host memory. Waits. */
 enum zf_status zf_model_logits(struct zf_model *m, const struct zf_batch *b, float *logits, struct zf_err *e);
@@ -63,20 +66,21 @@ enum zf_status zf_cache_new(struct zf_cache **out, struct zf_model *m, size_t ro
 void zf_cache_free(struct zf_cache *c);
 enum zf_status zf_cache_append(struct zf_cache *c, const int32_t *ids, size_t count, float *logits, struct zf_err *e);
 
-/* fp32 export of the weights as a folder that transformers loads. config_json: the source's, or zf_model_config_write's. tokenizer_from: a folder whose
- * tokenizer files are copied, or NULL. */
-enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from, struct zf_err *e);
+/* fp32 export of the weights as a folder that transformers loads. config_json: the source's, or zf_model_config_write's. tokenizer_from: a
+ * folder whose tokenizer files are copied, or NULL. */
+enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from,
+                               struct zf_err *e);
 
-/* Rows first .. first+count of a parameter, in the checkpoint's layout, out of a flat block (weights, grad). scratch: as large as host; both host memory that the
- * device can write (pinned; on the host device any). Waits. */
-enum zf_status zf_model_fetch_rows(const struct zf_model *m, const float *block, const struct zf_param *p, size_t first, size_t count, float *host,
-                                   float *scratch, struct zf_err *e);
+/* Rows first .. first+count of a parameter, in the checkpoint's layout, out of a flat block (weights, grad). scratch: as large as host;
+ * both host memory that the device can write (pinned; on the host device any). Waits. */
+enum zf_status zf_model_fetch_rows(const struct zf_model *m, const float *block, const struct zf_param *p, size_t first, size_t count,
+                                   float *host, float *scratch, struct zf_err *e);
 
 /* The same in pieces of bounded size, one after the other. pinned: 2 * zf_model_piece_floats. */
 typedef enum zf_status zf_model_piece(void *ctx, const float *x, size_t n, struct zf_err *e);
 size_t zf_model_piece_floats(const struct zf_params *p);
-enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, float *pinned, zf_model_piece *take, void *ctx,
-                                   struct zf_err *e);
+enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, float *pinned,
+                                   zf_model_piece *take, void *ctx, struct zf_err *e);
 
 /* The shape the checkpoint has for a parameter; returns the rank. */
 size_t zf_param_file_shape(const struct zf_param *p, size_t shape[2]);

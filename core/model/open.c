@@ -1,4 +1,5 @@
-/* Weights into their place: from a Hugging Face folder, or random. One staging buffer of the largest tensor is all that is held beside them. */
+/* Weights into their place: from a Hugging Face folder, or random. One staging buffer of the largest tensor is all that is held beside
+ * them. */
 #include "core/model/workspace.h"
 
 #include "checkpoints/hf.h"
@@ -60,7 +61,8 @@ static enum zf_status check_shape(const struct zf_param *p, const struct zf_st_t
     char found[128], expected[128];
     shape_text(found, sizeof found, t->shape, t->rank);
     shape_text(expected, sizeof expected, want, rank);
-    return zf_fail(e, ZF_FORMAT, file, "tensor %s has shape %s; config.json makes it %s; weights and config.json do not belong together", p->name, found, expected);
+    return zf_fail(e, ZF_FORMAT, file, "tensor %s has shape %s; config.json makes it %s; weights and config.json do not belong together",
+                   p->name, found, expected);
 }
 
 /* Bytes of two tensors alike: the embedding and a head that should be tied to it. */
@@ -69,8 +71,8 @@ static bool same_values(const struct zf_st_tensor *a, const struct zf_st_tensor 
     return a->type == b->type && a->bytes == b->bytes && !memcmp(a->data, b->data, a->bytes);
 }
 
-enum zf_status zf_sources_find(struct zf_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf, char *note,
-                               size_t size, struct zf_err *e)
+enum zf_status zf_sources_find(struct zf_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf,
+                               char *note, size_t size, struct zf_err *e)
 {
     const struct zf_st_tensor *head = NULL;
     size_t unknown = 0;
@@ -83,9 +85,12 @@ enum zf_status zf_sources_find(struct zf_source *found, const struct zf_model_co
         if (!name) continue;
         const struct zf_param *q = zf_param_find(p, name);
         if (q && found[q - p->list].tensor)
-            return zf_fail(e, ZF_FORMAT, file, "tensor %s is there twice, as %s and as %s", q->name, found[q - p->list].tensor->name, t->name);
-        if (q) found[q - p->list] = (struct zf_source){t, file};
-        else if (c->tied && !strcmp(name, "lm_head.weight")) head = t;
+            return zf_fail(e, ZF_FORMAT, file, "tensor %s is there twice, as %s and as %s", q->name, found[q - p->list].tensor->name,
+                           t->name);
+        if (q)
+            found[q - p->list] = (struct zf_source){t, file};
+        else if (c->tied && !strcmp(name, "lm_head.weight"))
+            head = t;
         else if (!unknown++) {
             char escaped[256];
             zf_st_escape(escaped, sizeof escaped, t->name);
@@ -95,13 +100,16 @@ enum zf_status zf_sources_find(struct zf_source *found, const struct zf_model_co
     if (unknown > 1) snprintf(note + strlen(note), size - strlen(note), ", like %zu others", unknown - 1);
     for (size_t i = 0; i < p->count; i++) {
         if (!found[i].tensor)
-            return zf_fail(e, ZF_FORMAT, hf->path, "tensor %s is in none of its files; config.json asks for it; the download may be incomplete", p->list[i].name);
+            return zf_fail(e, ZF_FORMAT, hf->path,
+                           "tensor %s is in none of its files; config.json asks for it; the download may be incomplete", p->list[i].name);
         ZF_TRY(check_shape(&p->list[i], found[i].tensor, found[i].file, e));
     }
     const struct zf_param *embed = zf_param_at(p, ZF_SLOT_EMBED, -1);
     if (head && !same_values(head, found[embed - p->list].tensor))
-        return zf_fail(e, ZF_FORMAT, hf->path, "config.json ties the head to the embedding, but lm_head.weight and %s hold different values; "
-                       "set tie_word_embeddings to false, or remove one of them", embed->name);
+        return zf_fail(e, ZF_FORMAT, hf->path,
+                       "config.json ties the head to the embedding, but lm_head.weight and %s hold different values; "
+                       "set tie_word_embeddings to false, or remove one of them",
+                       embed->name);
     return ZF_OK;
 }
 
@@ -110,8 +118,8 @@ static void init_tensor(float *to, const struct zf_model *m, const struct zf_par
     const struct zf_model_config *c = &m->config;
     size_t n = p->rows * p->cols;
     if (!p->matrix) {
-        bool gain = p->slot == ZF_SLOT_ATTN_NORM_W || p->slot == ZF_SLOT_MLP_NORM_W || p->slot == ZF_SLOT_FINAL_NORM_W || p->slot == ZF_SLOT_Q_NORM ||
-                    p->slot == ZF_SLOT_K_NORM;
+        bool gain = p->slot == ZF_SLOT_ATTN_NORM_W || p->slot == ZF_SLOT_MLP_NORM_W || p->slot == ZF_SLOT_FINAL_NORM_W ||
+                    p->slot == ZF_SLOT_Q_NORM || p->slot == ZF_SLOT_K_NORM;
         for (size_t i = 0; i < n; i++) to[i] = gain ? 1 : 0;
         return;
     }
@@ -134,16 +142,20 @@ static enum zf_status fill_weights(struct zf_model *m, const struct zf_source *s
     enum zf_status s = ZF_OK;
     for (size_t i = 0; !s && i < m->params.count; i++) {
         const struct zf_param *p = &m->params.list[i];
-        if (sources) s = convert(staging, p, sources[i].tensor, e);
-        else init_tensor(staging, m, p, seed);
-        if (!s && (s = t->copy(m->lane, m->weights + p->offset, staging, p->rows * p->cols * sizeof(float)))) zf_lane_refused(m->device, m->lane, s, p->name, e);
+        if (sources)
+            s = convert(staging, p, sources[i].tensor, e);
+        else
+            init_tensor(staging, m, p, seed);
+        if (!s && (s = t->copy(m->lane, m->weights + p->offset, staging, p->rows * p->cols * sizeof(float))))
+            zf_lane_refused(m->device, m->lane, s, p->name, e);
         if (!s) s = t->lane_sync(m->lane, e);
     }
     t->free(m->device, staging);
     return s;
 }
 
-enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed, struct zf_device *d, struct zf_err *e)
+enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed,
+                             struct zf_device *d, struct zf_err *e)
 {
     *out = (struct zf_model){.config = *c, .device = d};
     struct zf_source *sources = NULL;

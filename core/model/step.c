@@ -1,4 +1,5 @@
-/* A micro-batch: forward, the loss in chunks of rows (all logits never exist), backward. And full logits, for comparison with other programs. */
+/* A micro-batch: forward, the loss in chunks of rows (all logits never exist), backward. And full logits, for comparison with other
+ * programs. */
 #include "core/model/workspace.h"
 
 static enum zf_status prepare(struct zf_model *m, const struct zf_batch *b, struct zf_err *e)
@@ -16,13 +17,14 @@ static enum zf_status head_backward(struct zf_model *m, struct zf_workspace *w, 
     size_t vocab = m->config.vocab, width = w->w.e;
     const float *y = w->y + first * width;
     float *dy = w->dy + first * width;
-    if (!m->config.tied) return zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_HEAD, ZF_SLOTS, -1, rows, width, vocab}, y, w->logits, dy, false, e);
+    if (!m->config.tied)
+        return zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_HEAD, ZF_SLOTS, -1, rows, width, vocab}, y, w->logits, dy, false, e);
     float *dembed = zf_grad_at(m, ZF_SLOT_EMBED, -1);
-    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = w->logits, .b = zf_weight_at(m, ZF_SLOT_EMBED, -1), .c = dy, .m = rows, .n = width,
-             .k = vocab, .lda = vocab, .ldb = width, .ldc = width);
+    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = w->logits, .b = zf_weight_at(m, ZF_SLOT_EMBED, -1), .c = dy, .m = rows,
+             .n = width, .k = vocab, .lda = vocab, .ldb = width, .ldc = width);
     if (dembed)
-        ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = w->logits, .trans_a = true, .b = y, .c = dembed, .accumulate = true, .m = vocab,
-                 .n = width, .k = rows, .lda = vocab, .ldb = width, .ldc = width);
+        ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = w->logits, .trans_a = true, .b = y, .c = dembed, .accumulate = true,
+                 .m = vocab, .n = width, .k = rows, .lda = vocab, .ldb = width, .ldc = width);
     return ZF_OK;
 }
 
@@ -34,8 +36,8 @@ enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool 
     for (size_t first = 0; first < b->tokens; first += w->logit_rows) {
         size_t rows = b->tokens - first < w->logit_rows ? b->tokens - first : w->logit_rows;
         ZF_TRY(zf_head(m, w, first, rows, e));
-        ZF_ISSUE(m, cross_entropy, e, .type = ZF_F32, .logits = w->logits, .target = w->target + first, .loss = w->loss + first, .rows = rows, .n = vocab,
-                 .ld = vocab, .scale = loss_scale, .gradient = backward);
+        ZF_ISSUE(m, cross_entropy, e, .type = ZF_F32, .logits = w->logits, .target = w->target + first, .loss = w->loss + first,
+                 .rows = rows, .n = vocab, .ld = vocab, .scale = loss_scale, .gradient = backward);
         if (backward) ZF_TRY(head_backward(m, w, first, rows, e));
     }
     ZF_ISSUE(m, sum_losses, e, .loss = w->loss, .rows = b->tokens, .total = total);

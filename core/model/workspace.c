@@ -27,17 +27,28 @@ static float *floats(struct cut *c, size_t rows, size_t width)
 static struct zf_widths widths(const struct zf_model_config *c)
 {
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
-    return (struct zf_widths){.h = c->hidden, .q = q, .kv = kv, .qkv = q + 2 * kv, .f = c->ffn,
-                              .u = c->activation == ZF_SWIGLU ? 2 * c->ffn : c->ffn, .e = c->embed_dim};
+    return (struct zf_widths){.h = c->hidden,
+                              .q = q,
+                              .kv = kv,
+                              .qkv = q + 2 * kv,
+                              .f = c->ffn,
+                              .u = c->activation == ZF_SWIGLU ? 2 * c->ffn : c->ffn,
+                              .e = c->embed_dim};
 }
 
 static void lay_layer(struct zf_layer_buffers *b, const struct zf_model_config *c, const struct zf_widths *w, size_t R, struct cut *at)
 {
-    *b = (struct zf_layer_buffers){
-        .in1 = floats(at, R, w->h), .s1 = floats(at, R, w->h), .stats1 = floats(at, R, 2),
-        .qkv = floats(at, R, w->qkv), .o = floats(at, R, w->q), .lse = floats(at, R, c->heads),
-        .in2 = floats(at, R, w->h), .s2 = floats(at, R, w->h), .stats2 = floats(at, R, 2),
-        .u = floats(at, R, w->u), .a = floats(at, R, w->f)};
+    *b = (struct zf_layer_buffers){.in1 = floats(at, R, w->h),
+                                   .s1 = floats(at, R, w->h),
+                                   .stats1 = floats(at, R, 2),
+                                   .qkv = floats(at, R, w->qkv),
+                                   .o = floats(at, R, w->q),
+                                   .lse = floats(at, R, c->heads),
+                                   .in2 = floats(at, R, w->h),
+                                   .s2 = floats(at, R, w->h),
+                                   .stats2 = floats(at, R, 2),
+                                   .u = floats(at, R, w->u),
+                                   .a = floats(at, R, w->f)};
     if (c->qk_norm) {
         b->raw = floats(at, R, w->q + w->kv);
         b->raw_stats = floats(at, R, 2 * (c->heads + c->kv_heads));
@@ -52,7 +63,8 @@ static size_t chunk_rows(size_t tokens, size_t vocab)
     return rows < tokens ? rows : tokens;
 }
 
-struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const struct zf_model_config *c, size_t R, size_t positions, bool training, void *const base[3])
+struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const struct zf_model_config *c, size_t R, size_t positions,
+                                              bool training, void *const base[3])
 {
     struct cut act = {base ? base[ACTIVATIONS] : NULL, 0}, log = {base ? base[LOGITS] : NULL, 0}, bat = {base ? base[BATCH] : NULL, 0};
     struct zf_layer_buffers scratch, first = {0};
@@ -63,8 +75,10 @@ struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const stru
     w->positions = c->rope.kind == ZF_ROPE_NONE ? 0 : positions < c->context ? positions : c->context;
     for (size_t l = 0; l < c->layers; l++) {
         struct zf_layer_buffers *b = w->layers ? &w->layers[l] : &scratch;
-        if (l == 0 || training) lay_layer(b, c, &w->w, R, &act);
-        else *b = first;
+        if (l == 0 || training)
+            lay_layer(b, c, &w->w, R, &act);
+        else
+            *b = first;
         if (l == 0) first = *b;
     }
     bool projected = w->w.e != w->w.h;
@@ -101,7 +115,8 @@ struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, 
     return s;
 }
 
-static enum zf_status fill_rope(struct zf_workspace *w, const struct zf_model_config *c, struct zf_device *d, struct zf_lane *l, struct zf_err *e)
+static enum zf_status fill_rope(struct zf_workspace *w, const struct zf_model_config *c, struct zf_device *d, struct zf_lane *l,
+                                struct zf_err *e)
 {
     if (!w->positions) return ZF_OK;
     size_t bytes = w->positions * c->head_dim * sizeof(float);
@@ -109,13 +124,16 @@ static enum zf_status fill_rope(struct zf_workspace *w, const struct zf_model_co
     ZF_TRY(d->type->alloc(d, ZF_MEM_PINNED, ZF_TAG_OTHER, bytes, &host, e));
     zf_rope_table(host, &c->rope, w->positions, c->head_dim);
     enum zf_status s = d->type->copy(l, w->rope, host, bytes);
-    if (s) zf_lane_refused(d, l, s, "the rotary table", e);
-    else s = d->type->lane_sync(l, e);
+    if (s)
+        zf_lane_refused(d, l, s, "the rotary table", e);
+    else
+        s = d->type->lane_sync(l, e);
     d->type->free(d, host);
     return s;
 }
 
-enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model_config *c, struct zf_device *d, struct zf_lane *l, size_t tokens, size_t positions, bool training, struct zf_err *e)
+enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model_config *c, struct zf_device *d, struct zf_lane *l,
+                                size_t tokens, size_t positions, bool training, struct zf_err *e)
 {
     struct zf_workspace *w = calloc(1, sizeof *w);
     *out = NULL;

@@ -91,14 +91,15 @@ static enum zf_status update(struct zf_optimizer *o, const struct zf_adam_rule *
         while (next < p->count && !p->list[next].frozen && p->list[next].matrix == first->matrix) next++;
         const struct zf_param *last = &p->list[next - 1];
         size_t at = first->offset;
-        ISSUE(o, adamw, e, .type = ZF_F32, .master = o->model->weights + at, .m = o->m + at, .v = o->v + at, .g = o->model->grad + at, .norm = o->norm,
-              .n = last->offset + last->rows * last->cols - at, .t = o->updates + 1, .lr = rate, .beta1 = r->beta1, .beta2 = r->beta2, .eps = r->epsilon,
-              .decay = first->matrix ? r->weight_decay : 0);
+        ISSUE(o, adamw, e, .type = ZF_F32, .master = o->model->weights + at, .m = o->m + at, .v = o->v + at, .g = o->model->grad + at,
+              .norm = o->norm, .n = last->offset + last->rows * last->cols - at, .t = o->updates + 1, .lr = rate, .beta1 = r->beta1,
+              .beta2 = r->beta2, .eps = r->epsilon, .decay = first->matrix ? r->weight_decay : 0);
     }
     return ZF_OK;
 }
 
-enum zf_status zf_optimizer_step(struct zf_optimizer *o, const struct zf_adam_rule *r, double rate, struct zf_step_norm *out, struct zf_err *e)
+enum zf_status zf_optimizer_step(struct zf_optimizer *o, const struct zf_adam_rule *r, double rate, struct zf_step_norm *out,
+                                 struct zf_err *e)
 {
     const struct zf_params *p = &o->model->params;
     ISSUE(o, sum_squares, e, .x = o->model->grad, .partial = o->partial, .n = p->elements);

@@ -11,12 +11,12 @@ struct zf_adam_rule {
 
 struct zf_optimizer {
     struct zf_model *model;
-    float *m, *v;               /* [params.elements] on the device */
-    double *partial;            /* sums of squares, a chunk each */
-    double *loss;               /* the step's sum of losses, on the device: argument of zf_model_step */
-    struct zf_step_norm *norm;  /* on the device */
-    struct zf_step_norm *seen;  /* pinned copy, valid after zf_optimizer_step */
-    uint64_t updates;           /* steps that were applied: Adam's t */
+    float *m, *v;              /* [params.elements] on the device */
+    double *partial;           /* sums of squares, a chunk each */
+    double *loss;              /* the step's sum of losses, on the device: argument of zf_model_step */
+    struct zf_step_norm *norm; /* on the device */
+    struct zf_step_norm *seen; /* pinned copy, valid after zf_optimizer_step */
+    uint64_t updates;          /* steps that were applied: Adam's t */
 };
 
 enum zf_status zf_optimizer_init(struct zf_optimizer *o, struct zf_model *m, struct zf_err *e);
@@ -30,6 +30,7 @@ enum zf_status zf_optimizer_begin_loss(struct zf_optimizer *o, struct zf_err *e)
 enum zf_status zf_optimizer_loss(struct zf_optimizer *o, double *loss, struct zf_err *e);
 
 /* After the last: norm of the gradients, then the update, unless loss or norm is not finite. Waits; *out is what was found. */
-enum zf_status zf_optimizer_step(struct zf_optimizer *o, const struct zf_adam_rule *rule, double rate, struct zf_step_norm *out, struct zf_err *e);
+enum zf_status zf_optimizer_step(struct zf_optimizer *o, const struct zf_adam_rule *rule, double rate, struct zf_step_norm *out,
+                                 struct zf_err *e);
 
 #endif

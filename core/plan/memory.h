@@ -26,7 +26,18 @@ void zf_memory_limits_read(struct zf_memory_limits *out, const char *root, size_
 /* How often the out-of-memory killer has acted in this process's cgroup; SIZE_MAX: not known. */
 size_t zf_memory_oom_kills(const char *root);
 
-enum zf_plan_row { ZF_PLAN_WEIGHTS, ZF_PLAN_GRADIENTS, ZF_PLAN_MOMENTS, ZF_PLAN_ACTIVATIONS, ZF_PLAN_LOGITS, ZF_PLAN_CACHE, ZF_PLAN_BATCH, ZF_PLAN_DATA, ZF_PLAN_OTHER, ZF_PLAN_ROWS };
+enum zf_plan_row {
+    ZF_PLAN_WEIGHTS,
+    ZF_PLAN_GRADIENTS,
+    ZF_PLAN_MOMENTS,
+    ZF_PLAN_ACTIVATIONS,
+    ZF_PLAN_LOGITS,
+    ZF_PLAN_CACHE,
+    ZF_PLAN_BATCH,
+    ZF_PLAN_DATA,
+    ZF_PLAN_OTHER,
+    ZF_PLAN_ROWS
+};
 
 struct zf_memory_plan {
     size_t bytes[ZF_PLAN_ROWS];
@@ -38,15 +49,17 @@ struct zf_memory_plan {
 struct zf_memory_request {
     const struct zf_model_config *config;
     const struct zf_params *params;
-    size_t batch_size, micro_batch; /* sequences; micro_batch 0: auto, the largest that fits, at most 4096 tokens unless one row is longer */
-    size_t sequence_length;         /* the longest row that can occur, validation included */
-    size_t data_bytes;              /* what the datasets will hold */
-    bool training;                  /* false: forward only (check of generate) */
+    size_t batch_size,
+        micro_batch;        /* sequences; micro_batch 0: auto, the largest that fits, at most 4096 tokens unless one row is longer */
+    size_t sequence_length; /* the longest row that can occur, validation included */
+    size_t data_bytes;      /* what the datasets will hold */
+    bool training;          /* false: forward only (check of generate) */
 };
 void zf_memory_plan_make(struct zf_memory_plan *out, const struct zf_memory_request *r, size_t limit);
 
 /* ZF_MEMORY with the numbers and what would make it fit (a smaller micro_batch, sequence_length), if total > limits->least. */
-enum zf_status zf_memory_plan_check(const struct zf_memory_plan *p, const struct zf_memory_request *r, const struct zf_memory_limits *l, struct zf_err *e);
+enum zf_status zf_memory_plan_check(const struct zf_memory_plan *p, const struct zf_memory_request *r, const struct zf_memory_limits *l,
+                                    struct zf_err *e);
 
 /* The table of `check`, and the same as JSON (new reference, NULL: no memory; null in it: no such limit). limits may be NULL. */
 void zf_memory_plan_print(FILE *to, const struct zf_memory_plan *p, const struct zf_memory_limits *l);

@@ -63,7 +63,8 @@ enum zf_status zf_args_real(struct zf_args *a, const char *name, double least, d
     ZF_TRY(zf_args_value(a, name, &text, e));
     if (!text) return ZF_OK;
     double x = strtod(text, &end);
-    if (end == text || *end || !(x >= least && x <= most)) return zf_fail(e, ZF_USAGE, name, "`%s` is no number from %g to %g", text, least, most);
+    if (end == text || *end || !(x >= least && x <= most))
+        return zf_fail(e, ZF_USAGE, name, "`%s` is no number from %g to %g", text, least, most);
     *out = x;
     return ZF_OK;
 }

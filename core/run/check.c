@@ -10,8 +10,8 @@
 
 static json_t *dataset_json(const struct zf_dataset *d)
 {
-    return json_pack("{s:I s:I s:I s:I s:I}", "rows", (json_int_t)d->rows, "tokens", (json_int_t)d->tokens, "label_tokens", (json_int_t)d->label_tokens, "longest",
-                     (json_int_t)d->longest, "unlabelled", (json_int_t)d->unlabelled);
+    return json_pack("{s:I s:I s:I s:I s:I}", "rows", (json_int_t)d->rows, "tokens", (json_int_t)d->tokens, "label_tokens",
+                     (json_int_t)d->label_tokens, "longest", (json_int_t)d->longest, "unlabelled", (json_int_t)d->unlabelled);
 }
 
 static void print_json(const struct zf_setup *s, const struct zf_err *fit)
@@ -19,9 +19,11 @@ static void print_json(const struct zf_setup *s, const struct zf_err *fit)
     const struct zf_model_config *c = &s->config;
     json_t *notes = json_array(), *o = json_object();
     for (size_t i = 0; i < s->notes.count; i++) json_array_append_new(notes, json_string(s->notes.list[i].message));
-    json_object_set_new(o, "model", json_pack("{s:s s:I s:I s:I s:I s:I s:I s:I}", "family", zf_family_name(c->family), "parameters", (json_int_t)s->params.parameters,
-                                              "layers", (json_int_t)c->layers, "hidden", (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kv_heads",
-                                              (json_int_t)c->kv_heads, "vocab", (json_int_t)c->vocab, "context", (json_int_t)c->context));
+    json_object_set_new(o, "model",
+                        json_pack("{s:s s:I s:I s:I s:I s:I s:I s:I}", "family", zf_family_name(c->family), "parameters",
+                                  (json_int_t)s->params.parameters, "layers", (json_int_t)c->layers, "hidden", (json_int_t)c->hidden,
+                                  "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads, "vocab", (json_int_t)c->vocab,
+                                  "context", (json_int_t)c->context));
     json_object_set_new(o, "train", dataset_json(&s->train));
     json_object_set_new(o, "valid", dataset_json(&s->valid));
     json_object_set_new(o, "steps", json_integer((json_int_t)s->steps));
@@ -50,7 +52,9 @@ static void print_options(const struct zf_options *o)
     for (int i = 0; i < ZF_OPTIONS; i++) {
         enum zf_option_id id = (enum zf_option_id)i;
         char *text = zf_options_is_default(o, id) ? NULL : zf_options_get_text(o, id), place[600];
-        if (text) printf("  %-20s %s%s%s\n", zf_option_table[i].name, text, o->origin[i].kind == ZF_ORIGIN_DEFAULT ? "" : "  from ", zf_origin_text(&o->origin[i], zf_option_table[i].name, place, sizeof place));
+        if (text)
+            printf("  %-20s %s%s%s\n", zf_option_table[i].name, text, o->origin[i].kind == ZF_ORIGIN_DEFAULT ? "" : "  from ",
+                   zf_origin_text(&o->origin[i], zf_option_table[i].name, place, sizeof place));
         free(text);
     }
 }
@@ -58,11 +62,13 @@ static void print_options(const struct zf_options *o)
 static void print_text(const struct zf_setup *s, bool fits, bool over)
 {
     const struct zf_model_config *c = &s->config;
-    printf("%-14s %s, %zu parameters: %zu layers, hidden %zu, %zu heads (%zu key/value), ffn %zu, vocabulary %zu, context %zu\n", "model", zf_family_name(c->family),
-           s->params.parameters, c->layers, c->hidden, c->heads, c->kv_heads, c->ffn, c->vocab, c->context);
+    printf("%-14s %s, %zu parameters: %zu layers, hidden %zu, %zu heads (%zu key/value), ffn %zu, vocabulary %zu, context %zu\n", "model",
+           zf_family_name(c->family), s->params.parameters, c->layers, c->hidden, c->heads, c->kv_heads, c->ffn, c->vocab, c->context);
     if (s->train.rows) print_dataset("train", &s->train);
     if (s->valid.rows) print_dataset("valid", &s->valid);
-    if (s->steps) printf("%-14s %" PRIu64 " steps of %" PRId64 " sequences, %.3g epochs\n", "run", s->steps, s->o->batch_size, (double)s->total_rows / (double)s->train.rows);
+    if (s->steps)
+        printf("%-14s %" PRIu64 " steps of %" PRId64 " sequences, %.3g epochs\n", "run", s->steps, s->o->batch_size,
+               (double)s->total_rows / (double)s->train.rows);
     printf("%-14s %s%s\n", "directory", s->o->dir, over ? " (its run is over: this run.cfg would change nothing)" : "");
     zf_memory_plan_print(stdout, &s->plan, &s->limits);
     print_options(s->o);
@@ -79,8 +85,10 @@ enum zf_status zf_check_run(const struct zf_options *o, bool json, const volatil
     if (!status) status = zf_setup_weights(&s, e);
     if (!status) status = zf_setup_data(&s, stop, e);
     if (!status || (status == ZF_MEMORY && s.plan.total)) {
-        if (json) print_json(&s, status ? e : NULL);
-        else print_text(&s, !status, over);
+        if (json)
+            print_json(&s, status ? e : NULL);
+        else
+            print_text(&s, !status, over);
     }
     zf_setup_free(&s);
     return status;

@@ -39,8 +39,10 @@ static enum zf_status decode_ids(const struct zf_tokenizer *t, const struct zf_i
     if (json) {
         json_t *s = json_stringn(text, size);
         char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
-        if (quoted) puts(quoted);
-        else zf_fail(e, ZF_FORMAT, NULL, "the ids make bytes that are no UTF-8; leave --json out");
+        if (quoted)
+            puts(quoted);
+        else
+            zf_fail(e, ZF_FORMAT, NULL, "the ids make bytes that are no UTF-8; leave --json out");
         enum zf_status status = quoted ? ZF_OK : e->code;
         free(quoted);
         json_decref(s);
@@ -65,8 +67,10 @@ static enum zf_status decode_line(const struct zf_tokenizer *t, const char *line
         if (!*at) break;
         char *end;
         long id = strtol(at, &end, 10);
-        if (end == at || id < 0 || id > INT32_MAX) s = zf_fail(e, ZF_FORMAT, NULL, "`%.20s` is no token id; a line of ids looks like 1 2 3", at);
-        else s = zf_ids_push(&ids, (int32_t)id, e);
+        if (end == at || id < 0 || id > INT32_MAX)
+            s = zf_fail(e, ZF_FORMAT, NULL, "`%.20s` is no token id; a line of ids looks like 1 2 3", at);
+        else
+            s = zf_ids_push(&ids, (int32_t)id, e);
         at = end;
     }
     if (!s) s = decode_ids(t, &ids, json, e);
@@ -101,7 +105,8 @@ static enum zf_status read_stdin(char **out, size_t *size, struct zf_err *e)
     return ZF_OK;
 }
 
-static enum zf_status tokenize_lines(const struct zf_tokenizer *t, const char *text, size_t size, bool decode, bool json, const char *where, struct zf_err *e)
+static enum zf_status tokenize_lines(const struct zf_tokenizer *t, const char *text, size_t size, bool decode, bool json, const char *where,
+                                     struct zf_err *e)
 {
     size_t number = 0;
     for (const char *at = text, *end = text + size; at < end;) {
@@ -120,7 +125,8 @@ static enum zf_status tokenize_lines(const struct zf_tokenizer *t, const char *t
 }
 
 /* --json: an array of strings; or, to decode, one of arrays of ids, as this command prints them line by line. */
-static enum zf_status tokenize_json(const struct zf_tokenizer *t, const char *text, size_t size, bool decode, const char *where, struct zf_err *e)
+static enum zf_status tokenize_json(const struct zf_tokenizer *t, const char *text, size_t size, bool decode, const char *where,
+                                    struct zf_err *e)
 {
     if (decode) return tokenize_lines(t, text, size, true, true, where, e);
     json_t *list;
@@ -128,8 +134,10 @@ static enum zf_status tokenize_json(const struct zf_tokenizer *t, const char *te
     enum zf_status s = json_is_array(list) ? ZF_OK : zf_fail(e, ZF_FORMAT, where, "with --json an array of strings is expected");
     for (size_t i = 0; !s && i < json_array_size(list); i++) {
         json_t *item = json_array_get(list, i);
-        if (!json_is_string(item)) s = zf_fail(e, ZF_FORMAT, where, "element %zu of the array is no string", i);
-        else s = encode_line(t, json_string_value(item), json_string_length(item), true, e);
+        if (!json_is_string(item))
+            s = zf_fail(e, ZF_FORMAT, where, "element %zu of the array is no string", i);
+        else
+            s = encode_line(t, json_string_value(item), json_string_length(item), true, e);
     }
     json_decref(list);
     return s;
@@ -145,7 +153,8 @@ enum zf_status zf_command_tokenize(struct zf_args *a, struct zf_err *e)
     struct zf_tokenizer *t;
     char *text;
     size_t size;
-    if (strcmp(model, "bytes") && !zf_directory_exists(model)) return zf_fail(e, ZF_FORMAT, model, "there is no such folder; it should have a tokenizer.json");
+    if (strcmp(model, "bytes") && !zf_directory_exists(model))
+        return zf_fail(e, ZF_FORMAT, model, "there is no such folder; it should have a tokenizer.json");
     ZF_TRY(zf_tokenizer_open(&t, model, e));
     bool from_stdin = !file || !strcmp(file, "-");
     enum zf_status s = from_stdin ? read_stdin(&text, &size, e) : zf_file_read(&text, &size, file, TEXT_LIMIT, e);
@@ -164,16 +173,18 @@ enum zf_status zf_command_tokenize(struct zf_args *a, struct zf_err *e)
 static void print_name(const char *name)
 {
     for (const unsigned char *p = (const unsigned char *)name; *p; p++)
-        if (*p < 32 || *p == 127) printf("\\x%02x", *p);
-        else putchar(*p);
+        if (*p < 32 || *p == 127)
+            printf("\\x%02x", *p);
+        else
+            putchar(*p);
 }
 
 static json_t *tensor_json(const struct zf_st_tensor *t, const char *file)
 {
     json_t *shape = json_array();
     for (size_t i = 0; i < t->rank; i++) json_array_append_new(shape, json_integer((json_int_t)t->shape[i]));
-    return json_pack("{s:s s:s s:o s:I s:I s:s}", "name", t->name, "type", zf_st_type_name(t->type), "shape", shape, "offset", (json_int_t)t->offset, "bytes",
-                     (json_int_t)t->bytes, "file", file);
+    return json_pack("{s:s s:s s:o s:I s:I s:s}", "name", t->name, "type", zf_st_type_name(t->type), "shape", shape, "offset",
+                     (json_int_t)t->offset, "bytes", (json_int_t)t->bytes, "file", file);
 }
 
 static void print_tensor(const struct zf_st_tensor *t)
@@ -195,8 +206,10 @@ static void list_tensor(struct listing *l, const struct zf_st_tensor *t, const c
     l->tensors++;
     l->bytes += t->bytes;
     l->elements += t->elements;
-    if (l->json) json_array_append_new(l->json, tensor_json(t, file));
-    else print_tensor(t);
+    if (l->json)
+        json_array_append_new(l->json, tensor_json(t, file));
+    else
+        print_tensor(t);
 }
 
 static enum zf_status inspect_file(const char *path, bool json, struct zf_err *e)
@@ -208,7 +221,8 @@ static enum zf_status inspect_file(const char *path, bool json, struct zf_err *e
     if (json) {
         json_t *meta = json_object();
         for (size_t i = 0; i < s.metadata_count; i++) json_object_set_new(meta, s.metadata[2 * i], json_string(s.metadata[2 * i + 1]));
-        json_t *o = json_pack("{s:s s:o s:o s:I s:b}", "path", path, "metadata", meta, "tensors", l.json, "bytes", (json_int_t)l.bytes, "valid", 1);
+        json_t *o =
+            json_pack("{s:s s:o s:o s:I s:b}", "path", path, "metadata", meta, "tensors", l.json, "bytes", (json_int_t)l.bytes, "valid", 1);
         json_dumpf(o, stdout, JSON_INDENT(1));
         putchar('\n');
         json_decref(o);
@@ -232,14 +246,15 @@ static enum zf_status inspect_folder(const char *path, bool json, struct zf_err 
         list_tensor(&l, t, file);
     }
     if (!s && json) {
-        json_t *o = json_pack("{s:s s:s s:I s:o s:I s:b}", "path", path, "family", zf_family_name(c.family), "elements", (json_int_t)l.elements, "tensors",
-                              l.json, "bytes", (json_int_t)l.bytes, "valid", 1);
+        json_t *o = json_pack("{s:s s:s s:I s:o s:I s:b}", "path", path, "family", zf_family_name(c.family), "elements",
+                              (json_int_t)l.elements, "tensors", l.json, "bytes", (json_int_t)l.bytes, "valid", 1);
         json_dumpf(o, stdout, JSON_INDENT(1));
         putchar('\n');
         json_decref(o);
     } else if (!s) {
-        printf("%s: %zu layers, hidden %zu, %zu heads, %zu key/value heads, head_dim %zu, ffn %zu, vocabulary %zu, context %zu%s\n", zf_family_name(c.family), c.layers,
-               c.hidden, c.heads, c.kv_heads, c.head_dim, c.ffn, c.vocab, c.context, c.tied ? ", head tied to the embedding" : "");
+        printf("%s: %zu layers, hidden %zu, %zu heads, %zu key/value heads, head_dim %zu, ffn %zu, vocabulary %zu, context %zu%s\n",
+               zf_family_name(c.family), c.layers, c.hidden, c.heads, c.kv_heads, c.head_dim, c.ffn, c.vocab, c.context,
+               c.tied ? ", head tied to the embedding" : "");
         printf("%zu tensors, %zu elements, %zu bytes in %zu files; all headers are valid\n", l.tensors, l.elements, l.bytes, hf.file_count);
         if (hf.note[0]) printf("note: %s\n", hf.note);
     }
@@ -318,8 +333,15 @@ static enum zf_status write_folder(const struct zf_hf *from, const char *out, en
         memcpy(entries[i].shape, t->shape, sizeof entries[i].shape);
     }
     if (!s)
-        s = zf_hf_write(&(struct zf_hf_write){.out = out, .config = from->config, .type = type, .entries = entries, .count = n, .source = convert_tensor, .ctx = &c,
-                                              .tokenizer_from = from->path}, e);
+        s = zf_hf_write(&(struct zf_hf_write){.out = out,
+                                              .config = from->config,
+                                              .type = type,
+                                              .entries = entries,
+                                              .count = n,
+                                              .source = convert_tensor,
+                                              .ctx = &c,
+                                              .tokenizer_from = from->path},
+                        e);
     free(entries);
     free(c.tensors);
     return s;

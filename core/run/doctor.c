@@ -61,8 +61,10 @@ static const char *gpu(void)
 static void limit(const char *name, size_t bytes, const char *more)
 {
     char text[32];
-    if (bytes == SIZE_MAX) printf("%-14s no limit\n", name);
-    else printf("%-14s %s%s%s\n", name, zf_bytes_text(bytes, text, sizeof text), more[0] ? " left of " : "", more);
+    if (bytes == SIZE_MAX)
+        printf("%-14s no limit\n", name);
+    else
+        printf("%-14s %s%s%s\n", name, zf_bytes_text(bytes, text, sizeof text), more[0] ? " left of " : "", more);
 }
 
 enum zf_status zf_doctor_run(struct zf_err *e)
@@ -79,7 +81,8 @@ enum zf_status zf_doctor_run(struct zf_err *e)
     cpu_name(cpu, sizeof cpu);
     uname(&u);
     printf("%-14s %s\n", "version", ZF_VERSION);
-    printf("%-14s %s %s%s\n", "system", u.sysname, u.release, strstr(u.release, "microsoft") ? " (WSL: pinned memory is limited there)" : "");
+    printf("%-14s %s %s%s\n", "system", u.sysname, u.release,
+           strstr(u.release, "microsoft") ? " (WSL: pinned memory is limited there)" : "");
     printf("%-14s %s\n", "processor", cpu);
     printf("%-14s %s\n", "host device", info.description);
     printf("%-14s %s%s\n", "products", info.products, info.bf16_products ? ", bf16 in hardware" : "");
@@ -89,8 +92,10 @@ enum zf_status zf_doctor_run(struct zf_err *e)
     limit("memory", l.available, "");
     limit("cgroup", l.cgroup, l.cgroup_path);
     if (!getrlimit(RLIMIT_MEMLOCK, &memlock)) limit("memlock", memlock.rlim_cur == RLIM_INFINITY ? SIZE_MAX : (size_t)memlock.rlim_cur, "");
-    if (!statvfs(".", &disk)) printf("%-14s %s free in this directory\n", "disk", zf_bytes_text((size_t)disk.f_bavail * disk.f_frsize, text, sizeof text));
-    puts(!strcmp(info.isa, "scalar") ? "missing        AVX2 or AVX-512: training will be slow on this processor" : "missing        nothing");
+    if (!statvfs(".", &disk))
+        printf("%-14s %s free in this directory\n", "disk", zf_bytes_text((size_t)disk.f_bavail * disk.f_frsize, text, sizeof text));
+    puts(!strcmp(info.isa, "scalar") ? "missing        AVX2 or AVX-512: training will be slow on this processor"
+                                     : "missing        nothing");
     d->type->close(d);
     return ZF_OK;
 }

@@ -91,16 +91,19 @@ static enum zf_status open_tokenizer(struct job *j, struct zf_err *e)
 static enum zf_status read_prompt(struct job *j, struct zf_err *e)
 {
     const struct zf_generate *g = j->g;
-    if (g->ids) ZF_TRY(read_ids(j, g->ids, e));
+    if (g->ids)
+        ZF_TRY(read_ids(j, g->ids, e));
     else if (j->tokenizer) {
-        if (zf_tokenizer_encode(j->tokenizer, g->prompt, strlen(g->prompt), true, true, &j->ids, e)) return zf_fail(e, e->code, "--prompt", "%s", e->message);
-    }
-    else return zf_fail(e, ZF_FORMAT, g->model, "it has no tokenizer.json; give the prompt as token ids with --ids 1,2,3");
+        if (zf_tokenizer_encode(j->tokenizer, g->prompt, strlen(g->prompt), true, true, &j->ids, e))
+            return zf_fail(e, e->code, "--prompt", "%s", e->message);
+    } else
+        return zf_fail(e, ZF_FORMAT, g->model, "it has no tokenizer.json; give the prompt as token ids with --ids 1,2,3");
     if (!j->ids.count && j->model.config.bos_id >= 0) ZF_TRY(zf_ids_push(&j->ids, j->model.config.bos_id, e));
     if (!j->ids.count) return zf_fail(e, ZF_USAGE, "--prompt", "it has no token; give some text");
     for (size_t i = 0; i < j->ids.count; i++)
         if ((size_t)j->ids.ids[i] >= j->model.config.vocab)
-            return zf_fail(e, ZF_FORMAT, g->model, "the tokenizer gives id %d; the model has %zu tokens", j->ids.ids[i], j->model.config.vocab);
+            return zf_fail(e, ZF_FORMAT, g->model, "the tokenizer gives id %d; the model has %zu tokens", j->ids.ids[i],
+                           j->model.config.vocab);
     if (j->ids.count >= j->model.config.context)
         return zf_fail(e, ZF_USAGE, "--prompt", "it has %zu tokens; the model's context is %zu", j->ids.count, j->model.config.context);
     j->prompt = j->ids.count;
@@ -111,7 +114,8 @@ static enum zf_status check_memory(const struct job *j, size_t room, struct zf_e
 {
     struct zf_memory_limits limits;
     struct zf_memory_plan plan;
-    struct zf_memory_request r = {.config = &j->model.config, .params = &j->model.params, .batch_size = 1, .micro_batch = 1, .sequence_length = room};
+    struct zf_memory_request r = {
+        .config = &j->model.config, .params = &j->model.params, .batch_size = 1, .micro_batch = 1, .sequence_length = room};
     zf_memory_limits_read(&limits, "/", 0);
     zf_memory_plan_make(&plan, &r, limits.least);
     return zf_memory_plan_check(&plan, &r, &limits, e);
@@ -155,7 +159,8 @@ static enum zf_status produce(struct job *j, size_t tokens, FILE *out, struct zf
         ZF_TRY(zf_cache_append(j->cache, j->ids.ids + j->ids.count - fresh, fresh, j->logits, e));
         fresh = 1;
         for (size_t k = 0; k < vocab; k++)
-            if (!isfinite(j->logits[k])) return zf_fail(e, ZF_NUMERIC, g->model, "the logits of token %zu are not finite; the weights are damaged", j->ids.count);
+            if (!isfinite(j->logits[k]))
+                return zf_fail(e, ZF_NUMERIC, g->model, "the logits of token %zu are not finite; the weights are damaged", j->ids.count);
         int32_t id = zf_sample_token(j->logits, vocab, g->temperature, g->top_p, zf_uniform((uint64_t)g->seed, ZF_STREAM_SAMPLE, 0, i));
         if (id < 0) return zf_fail_memory(e, "the chances of the next token");
         if (ends(j, id)) break;

@@ -8,12 +8,12 @@
 #include <stdio.h>
 
 struct zf_generate {
-    const char *model;     /* a Hugging Face folder */
-    const char *prompt;    /* text, or NULL */
-    const char *ids;       /* "1,2,3" instead of a prompt, or NULL */
+    const char *model;  /* a Hugging Face folder */
+    const char *prompt; /* text, or NULL */
+    const char *ids;    /* "1,2,3" instead of a prompt, or NULL */
     int64_t tokens, seed, threads;
     double temperature, top_p; /* temperature 0: the likeliest token */
-    bool json;             /* one object with ids and text instead of streamed text */
+    bool json;                 /* one object with ids and text instead of streamed text */
 };
 
 enum zf_status zf_generate_run(const struct zf_generate *g, FILE *out, struct zf_err *e);

@@ -47,7 +47,8 @@ static long long best_step(const char *run)
     if (path && !zf_lines_open(&lines, path, &ignored)) {
         json_t *line;
         while ((line = zf_lines_next(&lines))) {
-            if (!strcmp(zf_json_text(line, "type", ""), "export") && json_is_true(json_object_get(line, "best"))) best = (long long)zf_json_number(line, "step", -1);
+            if (!strcmp(zf_json_text(line, "type", ""), "export") && json_is_true(json_object_get(line, "best")))
+                best = (long long)zf_json_number(line, "step", -1);
             json_decref(line);
         }
         zf_lines_close(&lines);
@@ -84,7 +85,8 @@ enum zf_status zf_locate_model(char **out, const char *argument, const char *ste
     if (strcmp(step, "last") && strcmp(step, "best") && (end == step || *end || at < 0))
         s = zf_fail(e, ZF_USAGE, "--step", "`%s` is neither a step nor `last` nor `best`", step);
     else if (at < 0)
-        s = zf_fail(e, ZF_FORMAT, run, "it has neither config.json (a model) nor an export%s%s", !strcmp(step, "best") ? " that was the best; keep_best = yes makes one" : "",
+        s = zf_fail(e, ZF_FORMAT, run, "it has neither config.json (a model) nor an export%s%s",
+                    !strcmp(step, "best") ? " that was the best; keep_best = yes makes one" : "",
                     strcmp(step, "best") ? " in exports/; a run writes one when it ends" : "");
     else if (!(*out = zf_export_path(run, (uint64_t)at)))
         s = zf_fail_memory(e, run);

@@ -9,7 +9,8 @@
 /* Reads a run.cfg for its `dir` alone: the run directory. To be freed. */
 enum zf_status zf_locate_run(char **out, const char *argument, struct zf_err *e);
 
-/* A folder with config.json: itself. A run (or its run.cfg): its newest export, or that of a step: "last", "best", or a number. To be freed. */
+/* A folder with config.json: itself. A run (or its run.cfg): its newest export, or that of a step: "last", "best", or a number. To be
+ * freed. */
 enum zf_status zf_locate_model(char **out, const char *argument, const char *step, struct zf_err *e);
 
 /* RUN/exports/step-NNNNNNNN; to be freed, NULL = no memory. */

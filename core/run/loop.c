@@ -157,7 +157,8 @@ static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, s
     struct stretch s = {.data = &t->setup->train, .order = &t->order, .first = first, .count = batch};
     if (s.count > t->setup->total_rows - first) s.count = t->setup->total_rows - first;
     double from = zf_clock();
-    *r = (struct zf_step_record){.step = t->step + 1, .first_row = first, .last_row = first + s.count - 1, .rate = zf_schedule_rate(&t->schedule, t->step + 1)};
+    *r = (struct zf_step_record){
+        .step = t->step + 1, .first_row = first, .last_row = first + s.count - 1, .rate = zf_schedule_rate(&t->schedule, t->step + 1)};
     count_tokens(&s, &r->tokens, &r->label_tokens);
     if (!r->label_tokens) {
         r->loss = r->norm.norm = r->norm.loss = NAN;
@@ -182,12 +183,16 @@ static void not_applied(struct zf_trainer *t, const struct zf_step_record *r, bo
     t->skipped++;
     *end = false;
     if (!r->label_tokens) {
-        zf_record_text(t, "warning", "step %" PRIu64 " has no target token (rows %" PRIu64 " to %" PRIu64 " of the order); nothing was learned from it", r->step, r->first_row, r->last_row);
+        zf_record_text(t, "warning",
+                       "step %" PRIu64 " has no target token (rows %" PRIu64 " to %" PRIu64 " of the order); nothing was learned from it",
+                       r->step, r->first_row, r->last_row);
         return;
     }
     t->in_row++;
     /* fabs: a NaN's sign means nothing, and a loss has none */
-    zf_record_text(t, "warning", "step %" PRIu64 ": loss %g, gradient norm %g: not finite, not applied; it took rows %" PRIu64 " to %" PRIu64 " of the order, the first of them row %" PRIu64 " of the data",
+    zf_record_text(t, "warning",
+                   "step %" PRIu64 ": loss %g, gradient norm %g: not finite, not applied; it took rows %" PRIu64 " to %" PRIu64
+                   " of the order, the first of them row %" PRIu64 " of the data",
                    r->step, fabs(r->loss), fabs(r->norm.norm), r->first_row, r->last_row, zf_order_row(&t->order, r->first_row));
     *end = t->o->nonfinite != ZF_NONFINITE_SKIP || t->in_row > (uint64_t)t->o->max_skips;
 }
@@ -205,7 +210,9 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
         t->in_row = 0;
         if (r->loss == 0 && !t->told_zero_loss) {
             t->told_zero_loss = true;
-            zf_record_text(t, "warning", "the loss of step %" PRIu64 " is exactly 0: every target may be predicted already, or the labels are wrong", r->step);
+            zf_record_text(t, "warning",
+                           "the loss of step %" PRIu64 " is exactly 0: every target may be predicted already, or the labels are wrong",
+                           r->step);
         }
     }
     if (o->norms_every && t->step % (uint64_t)o->norms_every == 0) zf_record_norms(t);

@@ -23,7 +23,8 @@ static volatile sig_atomic_t stop; /* signals that asked to end */
 /* The first asks, and says so at once; another one ends without saving, but not if it comes so soon that it is the same keystroke. */
 static void on_stop(int number)
 {
-    static const char text[] = "zenflow-console: ending: the micro-batch is finished and the weights are saved; once more ends at once, without\n";
+    static const char text[] =
+        "zenflow-console: ending: the micro-batch is finished and the weights are saved; once more ends at once, without\n";
     static volatile time_t first;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -36,8 +37,8 @@ static void on_stop(int number)
     }
 }
 
-/* For a run and its check: a closed terminal, a closed pipe or a full file must not end it, and an interrupt ends it in order. Other commands die of these
- * signals as everybody expects. */
+/* For a run and its check: a closed terminal, a closed pipe or a full file must not end it, and an interrupt ends it in order. Other
+ * commands die of these signals as everybody expects. */
 static void set_signals(void)
 {
     struct sigaction ask = {.sa_handler = on_stop}, ignore = {.sa_handler = SIG_IGN};
@@ -65,15 +66,17 @@ static void check_files(const struct zf_options *o, struct zf_err_list *errors)
         enum zf_option_id id;
         struct zf_strings files;
         bool folder;
-    } rows[] = {{ZF_OPT_path, {(char *[]){(char *)(size_t)o->path}, o->path[0] != 0}, true}, {ZF_OPT_train, o->train, false}, {ZF_OPT_valid, o->valid, false}};
+    } rows[] = {{ZF_OPT_path, {(char *[]){(char *)(size_t)o->path}, o->path[0] != 0}, true},
+                {ZF_OPT_train, o->train, false},
+                {ZF_OPT_valid, o->valid, false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t k = 0; k < rows[i].files.count; k++) {
             const char *name = rows[i].files.list[k];
             struct zf_err e;
             char place[600];
             if (rows[i].folder ? zf_directory_exists(name) : access(name, F_OK) == 0) continue;
-            zf_fail(&e, ZF_FORMAT, zf_origin_text(&o->origin[rows[i].id], zf_option_table[rows[i].id].name, place, sizeof place), "%s: there is no such %s", name,
-                    rows[i].folder ? "folder; a Hugging Face model with config.json is expected" : "file");
+            zf_fail(&e, ZF_FORMAT, zf_origin_text(&o->origin[rows[i].id], zf_option_table[rows[i].id].name, place, sizeof place),
+                    "%s: there is no such %s", name, rows[i].folder ? "folder; a Hugging Face model with config.json is expected" : "file");
             zf_err_list_add(errors, &e);
         }
 }
@@ -85,8 +88,10 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
     const char *set, *resume;
     ZF_TRY(zf_options_init(o, e));
     if (access(path, R_OK) || zf_directory_exists(path))
-        return zf_fail(e, ZF_USAGE, path, access(path, F_OK) ? "there is no such file; a run.cfg is expected (init writes one)"
-                                          : zf_directory_exists(path) ? "it is a directory; a run.cfg is expected" : "it cannot be read");
+        return zf_fail(e, ZF_USAGE, path,
+                       access(path, F_OK)          ? "there is no such file; a run.cfg is expected (init writes one)"
+                       : zf_directory_exists(path) ? "it is a directory; a run.cfg is expected"
+                                                   : "it cannot be read");
     zf_run_cfg_read(o, path, &errors);
     for (;;) {
         struct zf_err one;
@@ -95,7 +100,8 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
         if (zf_options_set_argument(o, set, &one)) zf_err_list_add(&errors, &one);
     }
     ZF_TRY(zf_args_value(a, "--resume", &resume, e));
-    if (resume && strcmp(resume, "never")) return zf_fail(e, ZF_USAGE, "--resume", "this version has no checkpoints to resume from; only --resume never is possible");
+    if (resume && strcmp(resume, "never"))
+        return zf_fail(e, ZF_USAGE, "--resume", "this version has no checkpoints to resume from; only --resume never is possible");
     if (resume) o->resume = ZF_RESUME_NEVER;
     zf_options_validate(o, false, &errors, &notes);
     check_files(o, &errors);
@@ -114,7 +120,9 @@ static enum zf_status run(struct zf_args *a, struct zf_err *e)
     const char *path;
     if (zf_args_flag(a, "--help")) return print_help(stdout), ZF_OK;
     zf_args_flag(a, "--plain"); /* this version has no screen: always plain */
-    if (zf_args_flag(a, "--detach")) return zf_fail(e, ZF_USAGE, "--detach", "this version runs in the foreground; nohup or tmux keep it when the terminal closes (SIGHUP does not end it)");
+    if (zf_args_flag(a, "--detach"))
+        return zf_fail(e, ZF_USAGE, "--detach",
+                       "this version runs in the foreground; nohup or tmux keep it when the terminal closes (SIGHUP does not end it)");
     ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
     set_signals();
     enum zf_status s = read_options(&o, a, path, e);
@@ -242,7 +250,8 @@ static const struct command {
     enum zf_status (*run)(struct zf_args *, struct zf_err *);
     const char *usage, *text;
 } commands[] = {
-    {"check", check, "check run.cfg [--set NAME=VALUE]... [--json]", "read everything, train nothing: model, data, memory against what there is, options"},
+    {"check", check, "check run.cfg [--set NAME=VALUE]... [--json]",
+     "read everything, train nothing: model, data, memory against what there is, options"},
     {"init", init, "init [MODEL [DATA]]", "a commented run.cfg for them on stdout"},
     {"options", options, "options [--markdown|--json]", "every option: name, type, range, default, when a change takes effect"},
     {"status", status, "status [RUN] [--json]", "how far a run is, and whether it is alive; RUN is a run directory or a run.cfg"},
@@ -251,9 +260,11 @@ static const struct command {
     {"generate", generate, "generate MODEL|RUN --prompt TEXT [--tokens N] [--temperature X] [--top-p X] [--seed N] [--ids 1,2,3] [--json]",
      "text from a model or a run's newest export; 128 tokens, the likeliest each (temperature 0), unless told otherwise"},
     {"tokenize", zf_command_tokenize, "tokenize MODEL [FILE] [--json] [--decode]", "ids of each line of text; --decode: back"},
-    {"verify", verify, "verify MODEL GOLDEN.safetensors [--losses] [--tolerance X]", "logits, loss and gradients against values made elsewhere"},
+    {"verify", verify, "verify MODEL GOLDEN.safetensors [--losses] [--tolerance X]",
+     "logits, loss and gradients against values made elsewhere"},
     {"inspect", zf_command_inspect, "inspect PATH [--json]", "what is in a safetensors file, a model folder, a run; verifies it"},
-    {"export", zf_command_export, "export RUN OUT [--dtype f32|bf16|f16] [--step N|best|last]", "a Hugging Face folder that transformers loads"},
+    {"export", zf_command_export, "export RUN OUT [--dtype f32|bf16|f16] [--step N|best|last]",
+     "a Hugging Face folder that transformers loads"},
     {"doctor", doctor, "doctor", "what this machine has, and what is missing"},
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
@@ -262,14 +273,18 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 static const struct {
     const char *name, *instead;
 } later[] = {
-    {"attach", "`status` and `log` read a run while it goes on"}, {"send", "stop a run with SIGINT or SIGTERM"}, {"replay", "`log` prints the steps of a run"},
-    {"data", "`check` counts rows and tokens"}, {"plan", "`check` plans memory"},
+    {"attach", "`status` and `log` read a run while it goes on"},
+    {"send", "stop a run with SIGINT or SIGTERM"},
+    {"replay", "`log` prints the steps of a run"},
+    {"data", "`check` counts rows and tokens"},
+    {"plan", "`check` plans memory"},
 };
 
 static void print_help(FILE *to)
 {
     fprintf(to, "zenflow-console %s: fine-tunes language models\n\n", ZF_VERSION);
-    fprintf(to, "  zenflow-console run.cfg [--set NAME=VALUE]... [--plain] [--resume never]\n      train as run.cfg says, with progress lines on stdout\n");
+    fprintf(to, "  zenflow-console run.cfg [--set NAME=VALUE]... [--plain] [--resume never]\n      train as run.cfg says, with progress "
+                "lines on stdout\n");
     for (size_t i = 0; i < COMMANDS; i++) fprintf(to, "  zenflow-console %s\n      %s\n", commands[i].usage, commands[i].text);
     fprintf(to, "  zenflow-console --help | --version | COMMAND --help\n\n");
     fprintf(to, "exit codes:\n");
@@ -285,7 +300,8 @@ static enum zf_status unknown(const char *name, struct zf_err *e)
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (!strcmp(name, later[i].name)) return zf_fail(e, ZF_USAGE, name, "this version does not have it yet; %s", later[i].instead);
     const char *near = zf_nearest(name, names, COMMANDS);
-    return zf_fail(e, ZF_USAGE, name, "there is no such command and no such run.cfg%s%s%s; --help lists the commands", near ? "; did you mean `" : "", near ? near : "", near ? "`" : "");
+    return zf_fail(e, ZF_USAGE, name, "there is no such command and no such run.cfg%s%s%s; --help lists the commands",
+                   near ? "; did you mean `" : "", near ? near : "", near ? "`" : "");
 }
 
 /* A first argument that is no command is a run.cfg if it is a file or looks like one. */
@@ -316,7 +332,8 @@ static enum zf_status dispatch(int argc, char **argv, struct zf_err *e)
 int main(int argc, char **argv)
 {
     struct zf_err e = {0};
-    for (int fd = open("/dev/null", O_RDWR); fd >= 0 && fd <= 2; fd = dup(fd)) continue; /* a closed stdout must not become one of our files */
+    for (int fd = open("/dev/null", O_RDWR); fd >= 0 && fd <= 2; fd = dup(fd))
+        continue; /* a closed stdout must not become one of our files */
     enum zf_status s = dispatch(argc, argv, &e);
     /* Results that cannot be written are an error, but for progress lines: those are counted where they are lost. */
     if (fflush(stdout) && s == ZF_OK) s = zf_fail_errno(&e, "stdout", "cannot write the result");

@@ -56,7 +56,8 @@ void zf_record_start(struct zf_trainer *t)
     const char *strategy = zf_option_table[ZF_OPT_strategy].choices[t->o->strategy];
     for (size_t i = 0; i < p->count; i++)
         if (p->list[i].matrix)
-            json_array_append_new(matrices, json_pack("{s:s s:I s:I}", "name", p->list[i].name, "channels", (json_int_t)p->list[i].rows, "length", (json_int_t)p->list[i].cols));
+            json_array_append_new(matrices, json_pack("{s:s s:I s:I}", "name", p->list[i].name, "channels", (json_int_t)p->list[i].rows,
+                                                      "length", (json_int_t)p->list[i].cols));
     json_object_set_new(o, "type", json_string("start"));
     json_object_set_new(o, "version", json_string(ZF_VERSION));
     json_object_set_new(o, "model", json_string(t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family)));
@@ -72,11 +73,14 @@ void zf_record_start(struct zf_trainer *t)
     char bytes[32];
     const struct zf_setup *s = t->setup;
     zf_plain_text(&t->plain, "zenflow-console %s: %s, %" PRIu64 " parameters, strategy %s on %s (%s)", ZF_VERSION,
-                  t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters, strategy, t->device->type->name, info.description);
-    zf_plain_text(&t->plain, "data: %zu rows to train on, %zu to validate on, %zu tokens, %zu of them targets; the loss is the mean over the targets of a step", s->train.rows,
-                  s->valid.rows, s->all.tokens, s->all.label_tokens);
-    zf_plain_text(&t->plain, "memory: %s planned for micro-batches of %zu sequences, %zu tokens", zf_bytes_text(s->plan.total, bytes, sizeof bytes), s->plan.micro_batch,
-                  s->plan.tokens);
+                  t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters, strategy,
+                  t->device->type->name, info.description);
+    zf_plain_text(
+        &t->plain,
+        "data: %zu rows to train on, %zu to validate on, %zu tokens, %zu of them targets; the loss is the mean over the targets of a step",
+        s->train.rows, s->valid.rows, s->all.tokens, s->all.label_tokens);
+    zf_plain_text(&t->plain, "memory: %s planned for micro-batches of %zu sequences, %zu tokens",
+                  zf_bytes_text(s->plan.total, bytes, sizeof bytes), s->plan.micro_batch, s->plan.tokens);
     zf_plain_text(&t->plain, "run: %s, %" PRIu64 " steps of %" PRId64 " sequences", t->run, t->setup->steps, t->o->batch_size);
 }
 
@@ -109,9 +113,17 @@ void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r)
         zf_metrics_write(t->metrics, o);
     }
     uint64_t every = (uint64_t)t->o->valid_every, pauses = every ? (t->setup->steps - r->step) / every : 0;
-    zf_plain_step(&t->plain, &(struct zf_plain_step){.step = r->step, .steps = t->setup->steps, .loss = r->loss, .norm = r->norm.norm, .clip = r->norm.clip,
-                                                     .applied = r->norm.apply, .learning_rate = r->rate, .tokens_per_s = (double)r->tokens / r->seconds,
-                                                     .eta = zf_eta_left(&t->eta, t->setup->steps - r->step, pauses), .skipped = t->skipped},
+    zf_plain_step(&t->plain,
+                  &(struct zf_plain_step){.step = r->step,
+                                          .steps = t->setup->steps,
+                                          .loss = r->loss,
+                                          .norm = r->norm.norm,
+                                          .clip = r->norm.clip,
+                                          .applied = r->norm.apply,
+                                          .learning_rate = r->rate,
+                                          .tokens_per_s = (double)r->tokens / r->seconds,
+                                          .eta = zf_eta_left(&t->eta, t->setup->steps - r->step, pauses),
+                                          .skipped = t->skipped},
                   zf_clock(), last);
 }
 
@@ -146,7 +158,8 @@ void zf_record_norms(struct zf_trainer *t)
     struct zf_err ignored;
     void *pinned;
     double total = 0;
-    if (t->device->type->alloc(t->device, ZF_MEM_PINNED, ZF_TAG_OTHER, 2 * zf_model_piece_floats(p) * sizeof(float), &pinned, &ignored)) return;
+    if (t->device->type->alloc(t->device, ZF_MEM_PINNED, ZF_TAG_OTHER, 2 * zf_model_piece_floats(p) * sizeof(float), &pinned, &ignored))
+        return;
     json_t *o = line("norms", t->step), *matrices = json_array();
     for (size_t i = 0; i < p->count; i++) {
         const struct zf_param *q = &p->list[i];
@@ -170,12 +183,14 @@ void zf_record_end(struct zf_trainer *t, const char *reason)
     struct zf_err e;
     json_t *o = line("end", t->step);
     json_object_set_new(o, "reason", json_string(reason));
-    if (zf_metrics_dropped(t->metrics))
-        json_object_set_new(o, "metrics_dropped", integer(zf_metrics_dropped(t->metrics)));
+    if (zf_metrics_dropped(t->metrics)) json_object_set_new(o, "metrics_dropped", integer(zf_metrics_dropped(t->metrics)));
     zf_metrics_write(t->metrics, json_incref(o));
-    if (t->journal && zf_journal_append(t->journal, o, &e)) zf_print_error("warning", &e);
-    else if (!t->journal) json_decref(o);
+    if (t->journal && zf_journal_append(t->journal, o, &e))
+        zf_print_error("warning", &e);
+    else if (!t->journal)
+        json_decref(o);
     if (zf_metrics_dropped(t->metrics))
-        zf_plain_text(&t->plain, "warning: %zu lines of metrics.jsonl were dropped: %s", zf_metrics_dropped(t->metrics), zf_metrics_why(t->metrics));
+        zf_plain_text(&t->plain, "warning: %zu lines of metrics.jsonl were dropped: %s", zf_metrics_dropped(t->metrics),
+                      zf_metrics_why(t->metrics));
     zf_plain_text(&t->plain, "end: %s at step %" PRIu64 " of %" PRIu64, reason, t->step, t->setup->steps);
 }

@@ -26,7 +26,8 @@ enum zf_status zf_setup_freeze(struct zf_params *p, const struct zf_strings *pat
         for (size_t k = 0; k < p->count; k++)
             if (!fnmatch(patterns->list[i], p->list[k].name, 0)) p->list[k].frozen = true, matched++;
         if (!matched)
-            return zf_fail(e, ZF_USAGE, "freeze", "the pattern %s matches no parameter; names look like %s; * and ? are wildcards", patterns->list[i], p->list[p->count / 2].name);
+            return zf_fail(e, ZF_USAGE, "freeze", "the pattern %s matches no parameter; names look like %s; * and ? are wildcards",
+                           patterns->list[i], p->list[p->count / 2].name);
     }
     for (size_t k = 0; k < p->count; k++)
         if (!p->list[k].frozen) return ZF_OK;
@@ -42,18 +43,22 @@ static json_t *scratch_config(const struct zf_options *o, size_t vocab, int eos)
     json_t *j;
     switch (o->family) {
     case ZF_SCRATCH_GPT2:
-        j = json_pack("{s:s s:I s:I s:I s:I s:I s:I s:s}", "model_type", "gpt2", "n_layer", L, "n_embd", h, "n_head", H, "n_inner", ffn, "vocab_size", V,
-                      "n_positions", context, "activation_function", "gelu_new");
+        j = json_pack("{s:s s:I s:I s:I s:I s:I s:I s:s}", "model_type", "gpt2", "n_layer", L, "n_embd", h, "n_head", H, "n_inner", ffn,
+                      "vocab_size", V, "n_positions", context, "activation_function", "gelu_new");
         break;
     case ZF_SCRATCH_OPT:
-        j = json_pack("{s:s s:I s:I s:I s:I s:I s:I s:I s:b s:s}", "model_type", "opt", "num_hidden_layers", L, "hidden_size", h, "num_attention_heads", H, "ffn_dim",
-                      ffn, "vocab_size", V, "max_position_embeddings", context, "word_embed_proj_dim", h, "do_layer_norm_before", 1, "activation_function", "relu");
+        j = json_pack("{s:s s:I s:I s:I s:I s:I s:I s:I s:b s:s}", "model_type", "opt", "num_hidden_layers", L, "hidden_size", h,
+                      "num_attention_heads", H, "ffn_dim", ffn, "vocab_size", V, "max_position_embeddings", context, "word_embed_proj_dim",
+                      h, "do_layer_norm_before", 1, "activation_function", "relu");
         break;
     default:
         j = json_pack("{s:s s:I s:I s:I s:I s:I s:I s:I s:s s:b s:f s:I}", "model_type",
-                      o->family == ZF_SCRATCH_LLAMA ? "llama" : o->family == ZF_SCRATCH_QWEN2 ? "qwen2" : "qwen3", "num_hidden_layers", L, "hidden_size", h,
-                      "num_attention_heads", H, "num_key_value_heads", KV, "intermediate_size", glu, "vocab_size", V, "max_position_embeddings", context, "hidden_act",
-                      "silu", "tie_word_embeddings", 1, "rope_theta", o->family == ZF_SCRATCH_LLAMA ? 1e4 : 1e6, "head_dim",
+                      o->family == ZF_SCRATCH_LLAMA   ? "llama"
+                      : o->family == ZF_SCRATCH_QWEN2 ? "qwen2"
+                                                      : "qwen3",
+                      "num_hidden_layers", L, "hidden_size", h, "num_attention_heads", H, "num_key_value_heads", KV, "intermediate_size",
+                      glu, "vocab_size", V, "max_position_embeddings", context, "hidden_act", "silu", "tie_word_embeddings", 1,
+                      "rope_theta", o->family == ZF_SCRATCH_LLAMA ? 1e4 : 1e6, "head_dim",
                       o->head_dim ? (long long)o->head_dim : h / (H ? H : 1));
     }
     if (!j) return NULL;
@@ -77,7 +82,8 @@ static enum zf_status from_scratch(struct zf_setup *s, struct zf_err *e)
         eos = -1;
     }
     if (vocab < (bytes ? 256 : size))
-        return zf_fail(e, ZF_USAGE, "vocab", "%zu is smaller than the tokenizer's %zu tokens; leave it out to take the tokenizer's size", vocab, size);
+        return zf_fail(e, ZF_USAGE, "vocab", "%zu is smaller than the tokenizer's %zu tokens; leave it out to take the tokenizer's size",
+                       vocab, size);
     json_t *j = scratch_config(o, vocab, eos);
     if (!j) return zf_fail_memory(e, "the model's configuration");
     enum zf_status status = zf_model_config_read(&s->config, j, "[model]", e);
@@ -96,8 +102,10 @@ static enum zf_status from_folder(struct zf_setup *s, struct zf_err *e)
     if (!status) {
         s->config_json = json_incref(s->hf.config);
         s->tokenizer_folder = path;
-        if (!zf_file_exists(tokenizer)) zf_fail(&s->tokenizer_error, ZF_FORMAT, path, "it has no tokenizer.json; text needs one, files of format tokens do not");
-        else if (zf_tokenizer_open(&s->tokenizer, path, &s->tokenizer_error)) zf_setup_note(s, s->tokenizer_error.where, "the tokenizer is not used: %s", s->tokenizer_error.message);
+        if (!zf_file_exists(tokenizer))
+            zf_fail(&s->tokenizer_error, ZF_FORMAT, path, "it has no tokenizer.json; text needs one, files of format tokens do not");
+        else if (zf_tokenizer_open(&s->tokenizer, path, &s->tokenizer_error))
+            zf_setup_note(s, s->tokenizer_error.where, "the tokenizer is not used: %s", s->tokenizer_error.message);
     }
     free(place);
     free(tokenizer);
@@ -112,8 +120,9 @@ enum zf_status zf_setup_model(struct zf_setup *s, const struct zf_options *o, st
     ZF_TRY(zf_setup_freeze(&s->params, &o->freeze, e));
     if (s->tokenizer && zf_tokenizer_note(s->tokenizer)[0]) zf_setup_note(s, "tokenizer", "%s", zf_tokenizer_note(s->tokenizer));
     if ((size_t)o->sequence_length > s->config.context)
-        return zf_fail(e, ZF_USAGE, "sequence_length", "%lld is more than the model's context of %zu tokens; set sequence_length to at most that", (long long)o->sequence_length,
-                       s->config.context);
+        return zf_fail(e, ZF_USAGE, "sequence_length",
+                       "%lld is more than the model's context of %zu tokens; set sequence_length to at most that",
+                       (long long)o->sequence_length, s->config.context);
     s->sequence_length = o->sequence_length ? (size_t)o->sequence_length : s->config.context < 1024 ? s->config.context : 1024;
     return ZF_OK;
 }
@@ -136,9 +145,16 @@ enum zf_status zf_setup_weights(struct zf_setup *s, struct zf_err *e)
 static struct zf_dataset_options data_options(const struct zf_setup *s, const struct zf_strings *files)
 {
     const struct zf_options *o = s->o;
-    return (struct zf_dataset_options){.files = (const char *const *)files->list, .file_count = files->count, .format = (enum zf_data_format)o->format,
-                                       .tokenizer = s->tokenizer, .sequence_length = s->sequence_length, .context = s->config.context, .vocab = s->config.vocab,
-                                       .documents = o->documents, .add_eos = o->add_eos, .skip_bad = o->skip_bad};
+    return (struct zf_dataset_options){.files = (const char *const *)files->list,
+                                       .file_count = files->count,
+                                       .format = (enum zf_data_format)o->format,
+                                       .tokenizer = s->tokenizer,
+                                       .sequence_length = s->sequence_length,
+                                       .context = s->config.context,
+                                       .vocab = s->config.vocab,
+                                       .documents = o->documents,
+                                       .add_eos = o->add_eos,
+                                       .skip_bad = o->skip_bad};
 }
 
 static bool is_tokens(const struct zf_setup *s, const char *file)
@@ -147,7 +163,8 @@ static bool is_tokens(const struct zf_setup *s, const char *file)
     return s->o->format == ZF_FORMAT_TOKENS || (s->o->format == ZF_FORMAT_AUTO && dot && !strcasecmp(dot, ".safetensors"));
 }
 
-/* Bytes that reading these files will take at most, and the longest row of `tokens` files: from sizes and headers alone, for the early refusal. */
+/* Bytes that reading these files will take at most, and the longest row of `tokens` files: from sizes and headers alone, for the early
+ * refusal. */
 static void estimate(const struct zf_setup *s, const struct zf_strings *files, size_t *bytes, size_t *longest)
 {
     for (size_t i = 0; i < files->count; i++) {
@@ -184,8 +201,13 @@ static enum zf_status need_tokenizer(const struct zf_setup *s, const struct zf_s
 static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes, struct zf_err *e)
 {
     const struct zf_options *o = s->o;
-    s->request = (struct zf_memory_request){.config = &s->config, .params = &s->params, .batch_size = (size_t)o->batch_size, .micro_batch = (size_t)o->micro_batch,
-                                            .sequence_length = longest, .data_bytes = data_bytes, .training = true};
+    s->request = (struct zf_memory_request){.config = &s->config,
+                                            .params = &s->params,
+                                            .batch_size = (size_t)o->batch_size,
+                                            .micro_batch = (size_t)o->micro_batch,
+                                            .sequence_length = longest,
+                                            .data_bytes = data_bytes,
+                                            .training = true};
     zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
     return zf_memory_plan_check(&s->plan, &s->request, &s->limits, e);
 }
@@ -206,7 +228,9 @@ static enum zf_status count_steps(struct zf_setup *s, struct zf_err *e)
     uint64_t batch = (uint64_t)o->batch_size;
     if (o->steps) {
         s->steps = (uint64_t)o->steps;
-        if (s->steps > UINT64_MAX / batch) return zf_fail(e, ZF_USAGE, "steps", "%llu steps of %llu rows are too many", (unsigned long long)s->steps, (unsigned long long)batch);
+        if (s->steps > UINT64_MAX / batch)
+            return zf_fail(e, ZF_USAGE, "steps", "%llu steps of %llu rows are too many", (unsigned long long)s->steps,
+                           (unsigned long long)batch);
         s->total_rows = s->steps * batch;
         return ZF_OK;
     }
@@ -229,7 +253,8 @@ static enum zf_status check_reading(const struct zf_setup *s, struct zf_err *e)
     most *= READING;
     if (most <= s->limits.least) return ZF_OK;
     char need[32], have[32];
-    return zf_fail(e, ZF_MEMORY, "train", "reading this data takes about %s, but %s are left: %s; train on fewer or smaller files, or give them as `tokens`",
+    return zf_fail(e, ZF_MEMORY, "train",
+                   "reading this data takes about %s, but %s are left: %s; train on fewer or smaller files, or give them as `tokens`",
                    zf_bytes_text(most, need, sizeof need), zf_bytes_text(s->limits.least, have, sizeof have), s->limits.least_name);
 }
 
@@ -256,8 +281,10 @@ enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struc
     } else {
         split_valid(s);
     }
-    if (!s->train.label_tokens) return zf_fail(e, ZF_FORMAT, "train", "no token of the training rows is a target; there is nothing to learn");
-    if (s->valid.rows && !s->valid.label_tokens) return zf_fail(e, ZF_FORMAT, "valid", "no token of the validation rows is a target; give more rows, with valid_split or valid");
+    if (!s->train.label_tokens)
+        return zf_fail(e, ZF_FORMAT, "train", "no token of the training rows is a target; there is nothing to learn");
+    if (s->valid.rows && !s->valid.label_tokens)
+        return zf_fail(e, ZF_FORMAT, "valid", "no token of the validation rows is a target; give more rows, with valid_split or valid");
     longest = s->all.longest > s->valid.longest ? s->all.longest : s->valid.longest;
     s->sequence_length = longest;
     ZF_TRY(count_steps(s, e));

@@ -1,4 +1,5 @@
-/* From options to everything a run needs but the device: model configuration, tokenizer, datasets, memory plan. Shared by `check` and training.
+/* From options to everything a run needs but the device: model configuration, tokenizer, datasets, memory plan. Shared by `check` and
+ * training.
  *
  * Stages, so that what cannot work is said early and nothing is written before all is known:
  *   zf_setup_model   config.json (or the from-scratch options), tokenizer, parameter list, freeze
@@ -15,15 +16,15 @@
 struct zf_setup {
     const struct zf_options *o;
     struct zf_model_config config;
-    struct zf_params params;         /* with `frozen` marked */
-    struct zf_hf hf;                 /* config only until zf_setup_weights; zeroed from scratch */
-    json_t *config_json;             /* what an export's config.json is made from */
-    struct zf_tokenizer *tokenizer;  /* NULL: the model folder has none that can be read; enough for `tokens` */
-    struct zf_err tokenizer_error;   /* why not; code ZF_OK: it was not looked for or is there */
-    const char *tokenizer_folder;    /* NULL: `bytes` or none */
-    size_t sequence_length;          /* the longest row that can occur */
+    struct zf_params params;             /* with `frozen` marked */
+    struct zf_hf hf;                     /* config only until zf_setup_weights; zeroed from scratch */
+    json_t *config_json;                 /* what an export's config.json is made from */
+    struct zf_tokenizer *tokenizer;      /* NULL: the model folder has none that can be read; enough for `tokens` */
+    struct zf_err tokenizer_error;       /* why not; code ZF_OK: it was not looked for or is there */
+    const char *tokenizer_folder;        /* NULL: `bytes` or none */
+    size_t sequence_length;              /* the longest row that can occur */
     struct zf_dataset all, train, valid; /* train is all, or the part of it that valid_split leaves; rows == 0: there is none */
-    uint64_t steps, total_rows;      /* total_rows: rows the run will take; less than steps * batch_size if the last step is smaller */
+    uint64_t steps, total_rows;          /* total_rows: rows the run will take; less than steps * batch_size if the last step is smaller */
     struct zf_memory_limits limits;
     struct zf_memory_plan plan;
     struct zf_memory_request request;

@@ -20,12 +20,14 @@ void zf_print_error(const char *kind, const struct zf_err *e)
 /* The texts that make two runs the same one. To be freed. */
 static enum zf_status identity(const struct zf_options *o, struct zf_run_identity *who, char **model, char **data, struct zf_err *e)
 {
-    char *path = zf_options_get_text(o, ZF_OPT_path), *tokenizer = zf_options_get_text(o, ZF_OPT_tokenizer), *family = zf_options_get_text(o, ZF_OPT_family);
+    char *path = zf_options_get_text(o, ZF_OPT_path), *tokenizer = zf_options_get_text(o, ZF_OPT_tokenizer),
+         *family = zf_options_get_text(o, ZF_OPT_family);
     *data = zf_options_get_text(o, ZF_OPT_train);
     *model = NULL;
     int n = !path || !tokenizer || !family ? -1
-            : o->path[0] ? asprintf(model, "%s", path)
-                         : asprintf(model, "%s, layers %" PRId64 ", hidden %" PRId64 ", heads %" PRId64 ", tokenizer %s", family, o->layers, o->hidden, o->heads, tokenizer);
+            : o->path[0]                   ? asprintf(model, "%s", path)
+                         : asprintf(model, "%s, layers %" PRId64 ", hidden %" PRId64 ", heads %" PRId64 ", tokenizer %s", family, o->layers,
+                                    o->hidden, o->heads, tokenizer);
     free(path);
     free(tokenizer);
     free(family);
@@ -34,26 +36,33 @@ static enum zf_status identity(const struct zf_options *o, struct zf_run_identit
 }
 
 /* A directory in which a run of ours has been: over, alive, or ended early. ZF_OK with *over: nothing to do. */
-static enum zf_status look_before(const struct zf_options *o, const char *run, const struct zf_run_identity *who, bool *over, struct zf_err *e)
+static enum zf_status look_before(const struct zf_options *o, const char *run, const struct zf_run_identity *who, bool *over,
+                                  struct zf_err *e)
 {
     struct zf_run_facts f;
     struct zf_lock_record holder;
     *over = false;
     if (zf_directory_exists(run) && zf_lock_look(run, &holder) == ZF_LOCK_LIVE)
-        return zf_fail(e, ZF_BUSY, run, "a trainer is at work on it (pid %lld on host %s, step %llu); `zenflow-console status %s` shows it", holder.pid, holder.host,
-                       (unsigned long long)holder.step, run);
+        return zf_fail(e, ZF_BUSY, run, "a trainer is at work on it (pid %lld on host %s, step %llu); `zenflow-console status %s` shows it",
+                       holder.pid, holder.host, (unsigned long long)holder.step, run);
     ZF_TRY(zf_rundir_look(&f, run, who, e));
     if (f.state == ZF_RUNDIR_NEW) return ZF_OK;
     if (f.state != ZF_RUNDIR_OURS) return zf_rundir_claim(&f, run, who, e); /* refuses, with the fix */
     if (o->resume == ZF_RESUME_NEVER)
-        return zf_fail(e, ZF_DIFFERENT, run, "there is a run already, and resume = never asks for a fresh one; take another directory with --set dir=NAME, or remove this one");
+        return zf_fail(e, ZF_DIFFERENT, run,
+                       "there is a run already, and resume = never asks for a fresh one; take another directory with --set dir=NAME, or "
+                       "remove this one");
     if (f.finished && (!o->steps || (uint64_t)o->steps <= f.last_step)) {
         *over = true;
         return ZF_OK;
     }
-    return zf_fail(e, ZF_DIFFERENT, run, "its run ended at step %" PRIu64 " (%s), and this version cannot continue one; start another with --set dir=NAME%s%s", f.last_step,
-                   f.finished ? "its last" : f.ended[0] ? f.ended : "without a clean stop", f.last_export[0] ? ", from the exported weights with --set path=" : "",
-                   f.last_export);
+    return zf_fail(e, ZF_DIFFERENT, run,
+                   "its run ended at step %" PRIu64 " (%s), and this version cannot continue one; start another with --set dir=NAME%s%s",
+                   f.last_step,
+                   f.finished   ? "its last"
+                   : f.ended[0] ? f.ended
+                                : "without a clean stop",
+                   f.last_export[0] ? ", from the exported weights with --set path=" : "", f.last_export);
 }
 
 enum zf_status zf_train_look(const struct zf_options *o, bool *over, struct zf_err *e)
@@ -109,7 +118,8 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     ZF_TRY(zf_rundir_claim(&facts, t->run, who, e));
     ZF_TRY(zf_lock_acquire(&t->lock, t->run, &(struct zf_lock_options){.memory_limit = limit}, note, sizeof note, e));
     ZF_TRY(zf_rundir_look(&facts, t->run, who, e)); /* once more, under the lock: set-up takes time, and another may have been quicker */
-    if (facts.state != ZF_RUNDIR_NEW) return zf_fail(e, ZF_BUSY, t->run, "another trainer began a run there a moment ago; nothing of it was touched");
+    if (facts.state != ZF_RUNDIR_NEW)
+        return zf_fail(e, ZF_BUSY, t->run, "another trainer began a run there a moment ago; nothing of it was touched");
     ZF_TRY(zf_journal_open(&t->journal, t->run, e));
     ZF_TRY(zf_journal_append(t->journal, zf_run_start_entry(who, t->setup->steps), e)); /* first of all: it makes the directory ours */
     ZF_TRY(write_run_cfg(t->o, t->run, e));
@@ -137,9 +147,13 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
     ZF_TRY(zf_optimizer_init(&t->optimizer, &t->model, e));
     ZF_TRY(zf_batch_init(&t->batch, s->plan.tokens, e));
     t->order = (struct zf_order){.seed = (uint64_t)o->seed, .rows = s->train.rows, .shuffle = o->shuffle};
-    t->schedule = (struct zf_schedule){.kind = (enum zf_schedule_kind)o->schedule, .rate = o->learning_rate, .least = o->min_learning_rate,
-                                       .steps = (uint64_t)o->schedule_steps, .warmup = (uint64_t)o->warmup_steps};
-    t->rule = (struct zf_adam_rule){.beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon, .weight_decay = o->weight_decay, .clip_norm = o->clip_norm};
+    t->schedule = (struct zf_schedule){.kind = (enum zf_schedule_kind)o->schedule,
+                                       .rate = o->learning_rate,
+                                       .least = o->min_learning_rate,
+                                       .steps = (uint64_t)o->schedule_steps,
+                                       .warmup = (uint64_t)o->warmup_steps};
+    t->rule = (struct zf_adam_rule){
+        .beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon, .weight_decay = o->weight_decay, .clip_norm = o->clip_norm};
     return ZF_OK;
 }
 
@@ -157,7 +171,8 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
         [ZF_END_NONFINITE] = {"error", NULL, ZF_NUMERIC},
     };
     static const char *const nonfinite[] = {
-        [ZF_NONFINITE_PAUSE] = "a step was not finite, and nonfinite = pause found nobody to ask; the weights are those of the last good step",
+        [ZF_NONFINITE_PAUSE] =
+            "a step was not finite, and nonfinite = pause found nobody to ask; the weights are those of the last good step",
         [ZF_NONFINITE_SKIP] = "more than max_skips steps in a row were not finite; the weights are those of the last good step",
         [ZF_NONFINITE_STOP] = "a step was not finite, and nonfinite = stop; the weights are those of the last good step",
     };
@@ -170,8 +185,8 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
         return s == ZF_NUMERIC ? s : (e->code = ZF_IO);
     }
     if (t->best.any && t->best.step != t->step)
-        zf_record_text(t, "note", "the export is of the last step; the best validation loss was %.4f at step %" PRIu64 "%s", t->best.loss, t->best.step,
-                       t->o->keep_best ? ", kept: export --step best takes it" : "");
+        zf_record_text(t, "note", "the export is of the last step; the best validation loss was %.4f at step %" PRIu64 "%s", t->best.loss,
+                       t->best.step, t->o->keep_best ? ", kept: export --step best takes it" : "");
     zf_record_end(t, ends[end].reason);
     return ends[end].status == ZF_OK ? ZF_OK : zf_fail(e, ends[end].status, t->run, "%s", text);
 }
@@ -205,28 +220,35 @@ static enum zf_status check_disk(const struct zf_setup *s, const char *run, stru
     while (at && statvfs(at, &disk) && strrchr(at, '/') > at) *strrchr(at, '/') = 0; /* the nearest folder that exists */
     bool known = at && !statvfs(at, &disk);
     free(at);
-    size_t bytes = s->params.parameters * sizeof(float) * (s->o->keep_best ? 2 : 1), room = known ? (size_t)disk.f_bavail * disk.f_frsize : SIZE_MAX;
+    size_t bytes = s->params.parameters * sizeof(float) * (s->o->keep_best ? 2 : 1),
+           room = known ? (size_t)disk.f_bavail * disk.f_frsize : SIZE_MAX;
     if (bytes <= room) return ZF_OK;
     return zf_fail(e, ZF_IO, run, "the model that the run exports needs %s, and %s are free there; make room or set dir to another disk",
                    zf_bytes_text(bytes, need, sizeof need), zf_bytes_text(room, have, sizeof have));
 }
 
-static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who, const volatile int *stop, struct zf_err *e)
+static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who,
+                            const volatile int *stop, struct zf_err *e)
 {
     struct zf_trainer t = {.setup = setup, .o = o, .stop = stop, .run = run, .started = zf_clock()};
     enum zf_end end = ZF_END_DONE;
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
     enum zf_status s = check_disk(setup, run, e);
-    if (!s) s = zf_device_open(&t.device, zf_option_table[ZF_OPT_device].choices[o->device], &(struct zf_device_options){.threads = (int)o->threads}, e);
+    if (!s)
+        s = zf_device_open(&t.device, zf_option_table[ZF_OPT_device].choices[o->device],
+                           &(struct zf_device_options){.threads = (int)o->threads}, e);
     if (!s) s = open_run(&t, who, e);
     if (!s) s = open_model(&t, e);
     zf_hf_close(&setup->hf); /* the weights are copied: their files need not stay mapped */
     if (!s) {
         zf_record_start(&t);
-        for (size_t i = 0; i < setup->notes.count; i++) zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
+        for (size_t i = 0; i < setup->notes.count; i++)
+            zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
         s = zf_trainer_loop(&t, &end, e);
-        if (!s) s = end_run(&t, end, e);
-        else if (s != ZF_BUSY) broken_run(&t, e);
+        if (!s)
+            s = end_run(&t, end, e);
+        else if (s != ZF_BUSY)
+            broken_run(&t, e);
     } else if (t.journal) {
         zf_record_end(&t, "error");
     }

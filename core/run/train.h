@@ -4,12 +4,12 @@
 
 #include "core/run/setup.h"
 
-/* The run of these options, whatever state its directory is in: starts it, or says that it is over. *stop becomes nonzero when a signal asks to end.
- * ZF_STOPPED, ZF_NUMERIC: ended early, with an export. */
+/* The run of these options, whatever state its directory is in: starts it, or says that it is over. *stop becomes nonzero when a signal
+ * asks to end. ZF_STOPPED, ZF_NUMERIC: ended early, with an export. */
 enum zf_status zf_train_run(struct zf_options *o, const volatile int *stop, struct zf_err *e);
 
-/* What is in the run directory of these options, before a start: ZF_OK, with *over where the run has reached its last step; else why it would be refused.
- * Writes nothing. */
+/* What is in the run directory of these options, before a start: ZF_OK, with *over where the run has reached its last step; else why it
+ * would be refused. Writes nothing. */
 enum zf_status zf_train_look(const struct zf_options *o, bool *over, struct zf_err *e);
 
 /* Prints notes and errors as the interface asks: "zenflow-console: PLACE: message" on stderr. */

@@ -1,4 +1,5 @@
-/* The state of a run while it goes on. Private to core/run: train.c starts and ends it, loop.c does its steps, record.c says what happened. */
+/* The state of a run while it goes on. Private to core/run: train.c starts and ends it, loop.c does its steps, record.c says what happened.
+ */
 #ifndef ZF_RUN_TRAINER_H
 #define ZF_RUN_TRAINER_H
 
@@ -42,10 +43,10 @@ struct zf_trainer {
         uint64_t worse; /* validations since */
         bool any;
     } best;
-    uint64_t validated;       /* step of the last validation */
-    bool exported;            /* at exported_step, by this process */
+    uint64_t validated; /* step of the last validation */
+    bool exported;      /* at exported_step, by this process */
     uint64_t exported_step;
-    uint64_t device_bytes;    /* nothing grows after the start */
+    uint64_t device_bytes; /* nothing grows after the start */
     bool told_zero_loss;
 };
 

@@ -89,8 +89,8 @@ static enum zf_status check_range(const struct job *j, const char *name, const i
 {
     for (size_t i = 0; x && i < j->rows * j->length; i++)
         if (x[i] < least || x[i] > most)
-            return zf_fail(e, ZF_FORMAT, j->v->golden, "%s[%zu][%zu] is %lld; %lld to %lld are possible", name, i / j->length, i % j->length, (long long)x[i],
-                           (long long)least, (long long)most);
+            return zf_fail(e, ZF_FORMAT, j->v->golden, "%s[%zu][%zu] is %lld; %lld to %lld are possible", name, i / j->length,
+                           i % j->length, (long long)x[i], (long long)least, (long long)most);
     return ZF_OK;
 }
 
@@ -98,11 +98,13 @@ static enum zf_status check_range(const struct job *j, const char *name, const i
 static enum zf_status make_batch(struct job *j, struct zf_err *e)
 {
     const struct zf_st_tensor *t = zf_st_find(&j->golden, "input_ids");
-    if (!t || t->rank != 2 || !t->elements) return zf_fail(e, ZF_FORMAT, j->v->golden, "it has no tensor input_ids [B][T]; see README, \"Verify a model\"");
+    if (!t || t->rank != 2 || !t->elements)
+        return zf_fail(e, ZF_FORMAT, j->v->golden, "it has no tensor input_ids [B][T]; see README, \"Verify a model\"");
     j->rows = t->shape[0];
     j->length = t->shape[1];
     if (j->length > j->model.config.context)
-        return zf_fail(e, ZF_FORMAT, j->v->golden, "its rows have %zu tokens; the model's context is %zu", j->length, j->model.config.context);
+        return zf_fail(e, ZF_FORMAT, j->v->golden, "its rows have %zu tokens; the model's context is %zu", j->length,
+                       j->model.config.context);
     int64_t *ids = NULL, *labels = NULL, *documents = NULL;
     int32_t *row = malloc(3 * j->length * sizeof *row);
     enum zf_status s = row ? ZF_OK : zf_fail_memory(e, "a row");
@@ -124,7 +126,8 @@ static enum zf_status make_batch(struct job *j, struct zf_err *e)
             target[i] = last || labels[at + 1] < 0 ? -1 : (int32_t)labels[at + 1];
             count += target[i] >= 0;
         }
-        zf_batch_add(&j->batch, &(struct zf_row){.ids = row, .target = target, .document = document, .length = j->length, .label_tokens = count});
+        zf_batch_add(&j->batch,
+                     &(struct zf_row){.ids = row, .target = target, .document = document, .length = j->length, .label_tokens = count});
     }
     if (!s && !j->batch.label_tokens) s = zf_fail(e, ZF_FORMAT, j->v->golden, "no label is a target");
     free(ids);
@@ -154,7 +157,8 @@ static enum zf_status golden_floats(struct job *j, const char *prefix, const cha
     const struct zf_st_tensor *t = golden_find(j, prefix, name);
     *found = t != NULL;
     if (!t) return ZF_OK;
-    if (t->elements != n) return zf_fail(e, ZF_FORMAT, j->v->golden, "tensor %s has %zu elements; %zu belong there", t->name, t->elements, n);
+    if (t->elements != n)
+        return zf_fail(e, ZF_FORMAT, j->v->golden, "tensor %s has %zu elements; %zu belong there", t->name, t->elements, n);
     return zf_st_floats(j->theirs, t, 0, n, e);
 }
 
@@ -180,8 +184,8 @@ static enum zf_status forward_backward(struct job *j, struct zf_err *e)
     return zf_model_step(&j->model, &j->batch, true, 1.0f / (float)j->batch.label_tokens, j->optimizer.loss, e);
 }
 
-/* The limit of a gradient is relative to its own norm, or to its share of the whole where it is small: gradients that are zero in theory have no
- * relative error. */
+/* The limit of a gradient is relative to its own norm, or to its share of the whole where it is small: gradients that are zero in theory
+ * have no relative error. */
 static enum zf_status compare_gradients(struct job *j, struct zf_err *e)
 {
     const struct zf_params *p = &j->model.params;

@@ -47,7 +47,8 @@ static enum zf_status look_for_foreign(struct zf_run_facts *out, const char *run
     while ((item = readdir(d)) && !out->what[0]) {
         const char *n = item->d_name;
         struct stat st;
-        bool empty_log = !strcmp(n, "metrics.jsonl") && !fstatat(dirfd(d), n, &st, 0) && !st.st_size; /* a device that was linked there, too */
+        /* an empty log, or a device that was linked there */
+        bool empty_log = !strcmp(n, "metrics.jsonl") && !fstatat(dirfd(d), n, &st, 0) && !st.st_size;
         bool known = empty_log || !strcmp(n, ".") || !strcmp(n, "..") || !strcmp(n, "lock") || !strcmp(n, "trainer.log") ||
                      (journal_too && !strcmp(n, "journal.jsonl"));
         if (!known && strcmp(out->what, "journal.jsonl")) snprintf(out->what, sizeof out->what, "%s", n);

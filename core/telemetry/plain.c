@@ -33,8 +33,8 @@ size_t zf_plain_line(char *buffer, size_t size, const struct zf_plain_step *s)
     if (s->skipped) snprintf(skipped, sizeof skipped, "  skipped %llu", (unsigned long long)s->skipped);
     int digits = snprintf(NULL, 0, "%llu", (unsigned long long)s->steps);
     snprintf(buffer, size, "step %*llu/%llu  loss %-7s  norm %9s -> %-7s%-8s  lr %-9s  %7s tok/s  ETA %s%s\n", digits,
-             (unsigned long long)s->step, (unsigned long long)s->steps, number(loss, sizeof loss, "%.4f", s->loss), number(norm, sizeof norm, "%.4g", s->norm),
-             s->applied ? number(after, sizeof after, "%.4g", s->norm * s->clip) : "0", mark,
+             (unsigned long long)s->step, (unsigned long long)s->steps, number(loss, sizeof loss, "%.4f", s->loss),
+             number(norm, sizeof norm, "%.4g", s->norm), s->applied ? number(after, sizeof after, "%.4g", s->norm * s->clip) : "0", mark,
              number(rate, sizeof rate, "%.4g", s->learning_rate), number(speed, sizeof speed, "%.0f", s->tokens_per_s),
              zf_duration_text(s->eta, eta, sizeof eta), skipped);
     return strlen(buffer);

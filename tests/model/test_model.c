@@ -1,4 +1,5 @@
-/* The block as a whole, on models from scratch of every family: what forward, backward, cache and export must agree on without any golden file. */
+/* The block as a whole, on models from scratch of every family: what forward, backward, cache and export must agree on without any golden
+ * file. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,15 +19,20 @@
 
 static const char *const configs[] = {
     "{'model_type':'gpt2','n_layer':2,'n_embd':24,'n_head':3,'vocab_size':37,'n_positions':700,'activation_function':'gelu_new'}",
-    "{'model_type':'opt','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':2,'ffn_dim':40,'vocab_size':37,'max_position_embeddings':700,"
+    "{'model_type':'opt','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':2,'ffn_dim':40,'vocab_size':37,'max_position_"
+    "embeddings':700,"
     "'word_embed_proj_dim':16,'do_layer_norm_before':false,'activation_function':'relu'}",
-    "{'model_type':'opt','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':2,'ffn_dim':40,'vocab_size':37,'max_position_embeddings':700,"
+    "{'model_type':'opt','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':2,'ffn_dim':40,'vocab_size':37,'max_position_"
+    "embeddings':700,"
     "'word_embed_proj_dim':24,'do_layer_norm_before':true,'activation_function':'relu'}",
-    "{'model_type':'llama','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':4,'num_key_value_heads':2,'intermediate_size':40,'vocab_size':37,"
+    "{'model_type':'llama','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':4,'num_key_value_heads':2,'intermediate_size':40,'"
+    "vocab_size':37,"
     "'max_position_embeddings':700,'hidden_act':'silu','rope_theta':10000.0,'tie_word_embeddings':false}",
-    "{'model_type':'qwen2','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':4,'num_key_value_heads':1,'intermediate_size':40,'vocab_size':37,"
+    "{'model_type':'qwen2','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':4,'num_key_value_heads':1,'intermediate_size':40,'"
+    "vocab_size':37,"
     "'max_position_embeddings':700,'hidden_act':'silu','rope_theta':10000.0,'tie_word_embeddings':true}",
-    "{'model_type':'qwen3','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':4,'num_key_value_heads':2,'head_dim':10,'intermediate_size':40,'vocab_size':37,"
+    "{'model_type':'qwen3','num_hidden_layers':2,'hidden_size':24,'num_attention_heads':4,'num_key_value_heads':2,'head_dim':10,'"
+    "intermediate_size':40,'vocab_size':37,"
     "'max_position_embeddings':700,'hidden_act':'silu','rope_theta':10000.0,'tie_word_embeddings':false}",
 };
 enum { CONFIGS = sizeof configs / sizeof *configs, V = 37 };
@@ -309,7 +315,7 @@ static void schedule(void **state)
 {
     (void)state;
     struct zf_schedule s = {ZF_COSINE, 2.0, 0.5, 10, 4};
-    assert_true(zf_schedule_rate(&s, 1) == 2.0 * 1 / 4);                     /* warm-up times the start of the curve */
+    assert_true(zf_schedule_rate(&s, 1) == 2.0 * 1 / 4);                    /* warm-up times the start of the curve */
     assert_true(fabs(zf_schedule_rate(&s, 6) - (0.5 + 1.5 * 0.5)) < 1e-15); /* p = 1/2 */
     assert_true(fabs(zf_schedule_rate(&s, 11) - 0.5) < 1e-15);
     assert_true(zf_schedule_rate(&s, 500) == zf_schedule_rate(&s, 11)); /* never rises again */

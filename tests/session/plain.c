@@ -38,7 +38,8 @@ static void the_line(void **state)
     s.loss = copysign(NAN, -1);
     s.norm = INFINITY;
     s.applied = false;
-    expect_line(&s, "step  41/100  loss nan      norm       inf -> 0       (not applied)  lr 2e-05         5120 tok/s  ETA --  skipped 2\n");
+    expect_line(&s,
+                "step  41/100  loss nan      norm       inf -> 0       (not applied)  lr 2e-05         5120 tok/s  ETA --  skipped 2\n");
     char tiny[8];
     assert_int_equal(zf_plain_line(tiny, sizeof tiny, &s), 7);
 }
