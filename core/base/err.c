@@ -52,3 +52,8 @@ const char *zf_status_text(enum zf_status s)
     }
     return "unknown status";
 }
+
+void zf_err_print(const char *kind, const struct zf_err *e)
+{
+    fprintf(stderr, "zenflow-console: %s%s%s%s%s\n", kind ? kind : "", kind ? ": " : "", e->where, e->where[0] ? ": " : "", e->message);
+}

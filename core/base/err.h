@@ -42,6 +42,9 @@ enum zf_status zf_fail_memory(struct zf_err *e, const char *what);
 
 const char *zf_status_text(enum zf_status s);
 
+/* "zenflow-console: KIND: PLACE: message" on stderr. kind: "note", "warning"; NULL for an error. */
+void zf_err_print(const char *kind, const struct zf_err *e);
+
 #define ZF_TRY(expr) \
     do { \
         enum zf_status zf_try_ = (expr); \

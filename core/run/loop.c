@@ -208,6 +208,7 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
         if (give_up) return ZF_OK;
     } else {
         t->in_row = 0;
+        t->clipped += r->norm.clip < 1;
         if (r->loss == 0 && !t->told_zero_loss) {
             t->told_zero_loss = true;
             zf_record_text(t, "warning",

@@ -52,7 +52,7 @@ static void set_signals(void)
 static enum zf_status print_all(const struct zf_err_list *l, struct zf_err *e)
 {
     enum { MOST = 20 };
-    for (size_t i = 0; i + 1 < l->count && i < MOST; i++) zf_print_error(NULL, &l->list[i]);
+    for (size_t i = 0; i + 1 < l->count && i < MOST; i++) zf_err_print(NULL, &l->list[i]);
     if (l->count + l->dropped > MOST + 1)
         fprintf(stderr, "zenflow-console: and %zu more errors like these; is this a run.cfg?\n", l->count + l->dropped - MOST - 1);
     *e = l->list[l->count - 1]; /* the last is printed by main */
@@ -105,7 +105,7 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
     if (resume) o->resume = ZF_RESUME_NEVER;
     zf_options_validate(o, false, &errors, &notes);
     check_files(o, &errors);
-    for (size_t i = 0; i < notes.count && !errors.count; i++) zf_print_error("note", &notes.list[i]);
+    for (size_t i = 0; i < notes.count && !errors.count; i++) zf_err_print("note", &notes.list[i]);
     enum zf_status s = errors.count ? print_all(&errors, e) : ZF_OK;
     zf_err_list_free(&errors);
     zf_err_list_free(&notes);
@@ -337,6 +337,6 @@ int main(int argc, char **argv)
     enum zf_status s = dispatch(argc, argv, &e);
     /* Results that cannot be written are an error, but for progress lines: those are counted where they are lost. */
     if (fflush(stdout) && s == ZF_OK) s = zf_fail_errno(&e, "stdout", "cannot write the result");
-    if (s) zf_print_error(NULL, &e);
+    if (s) zf_err_print(NULL, &e);
     return (int)s;
 }

@@ -2,7 +2,6 @@
 #include "core/run/trainer.h"
 
 #include "core/base/clock.h"
-#include "core/run/train.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -186,11 +185,12 @@ void zf_record_end(struct zf_trainer *t, const char *reason)
     if (zf_metrics_dropped(t->metrics)) json_object_set_new(o, "metrics_dropped", integer(zf_metrics_dropped(t->metrics)));
     zf_metrics_write(t->metrics, json_incref(o));
     if (t->journal && zf_journal_append(t->journal, o, &e))
-        zf_print_error("warning", &e);
+        zf_err_print("warning", &e);
     else if (!t->journal)
         json_decref(o);
     if (zf_metrics_dropped(t->metrics))
         zf_plain_text(&t->plain, "warning: %zu lines of metrics.jsonl were dropped: %s", zf_metrics_dropped(t->metrics),
                       zf_metrics_why(t->metrics));
-    zf_plain_text(&t->plain, "end: %s at step %" PRIu64 " of %" PRIu64, reason, t->step, t->setup->steps);
+    zf_plain_text(&t->plain, "end: %s at step %" PRIu64 " of %" PRIu64 "; %" PRIu64 " clipped, %" PRIu64 " skipped", reason, t->step,
+                  t->setup->steps, t->clipped, t->skipped);
 }

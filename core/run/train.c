@@ -12,11 +12,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-void zf_print_error(const char *kind, const struct zf_err *e)
-{
-    fprintf(stderr, "zenflow-console: %s%s%s%s%s\n", kind ? kind : "", kind ? ": " : "", e->where, e->where[0] ? ": " : "", e->message);
-}
-
 /* The texts that make two runs the same one. To be freed. */
 static enum zf_status identity(const struct zf_options *o, struct zf_run_identity *who, char **model, char **data, struct zf_err *e)
 {
@@ -126,7 +121,7 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     char *metrics = zf_path_join(t->run, "metrics.jsonl"), *log = zf_path_join(t->run, "trainer.log");
     enum zf_status s = metrics && log ? zf_metrics_open(&t->metrics, metrics, e) : zf_fail_memory(e, "a path");
     if (s == ZF_IO) { /* telemetry never stops training */
-        zf_print_error("warning", e);
+        zf_err_print("warning", e);
         s = ZF_OK;
     }
     if (log) t->log = fopen(log, "ae");
@@ -196,7 +191,7 @@ static void broken_run(struct zf_trainer *t, const struct zf_err *why)
 {
     struct zf_err e;
     zf_record_text(t, "error", "%s: %s", why->where, why->message);
-    if (zf_trainer_export(t, false, &e)) zf_print_error(NULL, &e);
+    if (zf_trainer_export(t, false, &e)) zf_err_print(NULL, &e);
     zf_record_end(t, "error");
 }
 

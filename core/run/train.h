@@ -12,7 +12,4 @@ enum zf_status zf_train_run(struct zf_options *o, const volatile int *stop, stru
  * would be refused. Writes nothing. */
 enum zf_status zf_train_look(const struct zf_options *o, bool *over, struct zf_err *e);
 
-/* Prints notes and errors as the interface asks: "zenflow-console: PLACE: message" on stderr. */
-void zf_print_error(const char *kind, const struct zf_err *e);
-
 #endif

@@ -36,6 +36,7 @@ struct zf_trainer {
 
     uint64_t step;            /* completed */
     uint64_t skipped, in_row; /* steps that were not applied; the newest of them without a good one between */
+    uint64_t clipped;         /* steps whose gradient was scaled down */
     double busy;              /* seconds of the compute lane when the step began */
     struct {
         double loss;
