@@ -5,7 +5,7 @@ set -eu
 
 build="build-essential meson ninja-build pkg-config libdnnl-dev libjansson-dev libonig-dev"
 test="$build libcmocka-dev python3 strace util-linux"
-fuzz="$test clang libclang-rt-dev"
+fuzz="$test clang libclang-rt-dev libomp-dev"
 
 fail()
 {
