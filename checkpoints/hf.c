@@ -76,7 +76,7 @@ static enum zf_status read_config(struct zf_hf *h, struct zf_err *e)
     case DANGLING: return zf_fail(e, ZF_FORMAT, path, "it is a link to a file that does not exist: the download is incomplete, repeat it");
     case THERE: break;
     }
-    if (zf_json_file(&h->config, path, CONFIG_LIMIT, e) != ZF_OK) return e->code = ZF_FORMAT; /* whatever the reason */
+    if (zf_json_file(&h->config, path, CONFIG_LIMIT, e) != ZF_OK) return zf_unreadable(e);
     if (json_is_object(h->config)) return ZF_OK;
     return zf_fail(e, ZF_FORMAT, path, "it is JSON, but no object in braces; the description of a model is expected");
 }
@@ -152,7 +152,8 @@ static enum zf_status collect_shards(struct zf_hf *h, json_t *map, const char *i
                        "\"weight_map\" is missing or empty; an object from tensor names to shard files is expected");
     h->file_names = zf_arena_alloc(&h->arena, n * sizeof *h->file_names);
     if (!h->file_names) return zf_fail_memory(e, index_path);
-    json_object_foreach(map, key, v) {
+    json_object_foreach(map, key, v)
+    {
         if (!is_plain_name(v))
             return zf_fail(e, ZF_FORMAT, index_path,
                            "tensor \"%s\" is mapped to %s%s%s; the plain name of a file in the same folder is expected (no path, "
@@ -183,7 +184,8 @@ static enum zf_status check_shards_there(struct zf_hf *h, json_t *map, const cha
     if (!missing) return ZF_OK;
     const char *key, *tensor = "";
     json_t *v;
-    json_object_foreach(map, key, v) {
+    json_object_foreach(map, key, v)
+    {
         if (strcmp(json_string_value(v), h->file_names[first])) continue;
         tensor = key;
         break;
@@ -218,7 +220,8 @@ static enum zf_status check_mapped(struct zf_hf *h, json_t *map, const char *ind
     char shown[160], file[300], where[300];
     const char *key;
     json_t *v;
-    json_object_foreach(map, key, v) {
+    json_object_foreach(map, key, v)
+    {
         size_t f = file_by_name(h, json_string_value(v)), other = 0;
         if (zf_st_find(&h->files[f], key)) continue;
         while (other < h->file_count && !zf_st_find(&h->files[other], key)) other++;
@@ -317,7 +320,7 @@ static enum zf_status open_sharded(struct zf_hf *h, struct zf_err *e)
     json_t *index = NULL;
     enum zf_status s;
     if (!path) return zf_fail_memory(e, h->path);
-    if (zf_json_file(&index, path, INDEX_LIMIT, e) != ZF_OK) return e->code = ZF_FORMAT;
+    if (zf_json_file(&index, path, INDEX_LIMIT, e) != ZF_OK) return zf_unreadable(e);
     json_t *map = json_object_get(index, "weight_map");
     ZF_GOTO(done, s, collect_shards(h, map, path, e));
     ZF_GOTO(done, s, check_shards_there(h, map, path, e));

@@ -491,7 +491,7 @@ enum zf_status zf_st_open(struct zf_safetensors *out, const char *path, struct z
 {
     struct zf_map map;
     *out = (struct zf_safetensors){0};
-    if (zf_map_open(&map, path, e) != ZF_OK) return e->code = ZF_FORMAT; /* a model that cannot be read, whatever the reason */
+    if (zf_map_open(&map, path, e) != ZF_OK) return zf_unreadable(e);
     enum zf_status s = zf_st_parse(out, map.data, map.size, path, e);
     if (s)
         zf_map_close(&map);

@@ -32,7 +32,11 @@ enum zf_status zf_map_open(struct zf_map *out, const char *path, struct zf_err *
     *out = (struct zf_map){0};
     ZF_TRY(open_regular(&fd, &st, path, e));
     void *p = st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
-    if (p == MAP_FAILED) zf_fail_errno(e, path, "cannot map its %lld bytes", (long long)st.st_size);
+    if (p == MAP_FAILED) {
+        bool memory = errno == ENOMEM;
+        zf_fail_errno(e, path, "cannot map its %lld bytes", (long long)st.st_size);
+        if (memory) e->code = ZF_MEMORY;
+    }
     close(fd);
     if (p == MAP_FAILED) return e->code;
     *out = (struct zf_map){p, (size_t)st.st_size};

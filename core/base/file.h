@@ -6,6 +6,13 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* What cannot be read is no model and no data, whatever the reason: ZF_IO becomes ZF_FORMAT. Returns the code. */
+static inline enum zf_status zf_unreadable(struct zf_err *e)
+{
+    if (e->code == ZF_IO) e->code = ZF_FORMAT;
+    return e->code;
+}
+
 /* A read-only view of a file. data is NULL when the file is empty. */
 struct zf_map {
     const unsigned char *data;

@@ -5,7 +5,7 @@
 #include "core/config/run_cfg.h"
 #include "core/telemetry/jsonl.h"
 
-#include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -37,64 +37,53 @@ enum zf_status zf_locate_run(char **out, const char *argument, struct zf_err *e)
     return s;
 }
 
-/* The step of the best validation, as the journal has it; -1: none. */
-static long long best_step(const char *run)
+/* The export that `step` ("last", "best", a number) means: RUN/exports/NAME of the newest such line of the journal whose folder is there.
+ * The journal's path may be an older one: a run can be moved. To be freed; NULL: none. */
+static char *journalled(const char *run, const char *step)
 {
-    char *path = zf_path_join(run, "journal.jsonl");
+    char *path = zf_path_join(run, "journal.jsonl"), *found = NULL;
+    bool best = !strcmp(step, "best"), last = !strcmp(step, "last");
     struct zf_lines lines;
     struct zf_err ignored;
-    long long best = -1;
+    json_t *line;
     if (path && !zf_lines_open(&lines, path, &ignored)) {
-        json_t *line;
         while ((line = zf_lines_next(&lines))) {
-            if (!strcmp(zf_json_text(line, "type", ""), "export") && json_is_true(json_object_get(line, "best")))
-                best = (long long)zf_json_number(line, "step", -1);
+            const char *file = zf_json_text(line, "file", ""), *slash = strrchr(file, '/');
+            bool meant =
+                !strcmp(zf_json_text(line, "type", ""), "export") && slash &&
+                (last || (best ? json_is_true(json_object_get(line, "best")) : zf_json_number(line, "step", -1) == strtod(step, NULL)));
+            char *here = NULL;
+            if (meant && asprintf(&here, "%s/exports%s", run, slash) >= 0 && zf_directory_exists(here)) {
+                free(found);
+                found = here;
+            } else if (meant) {
+                free(here);
+            }
             json_decref(line);
         }
         zf_lines_close(&lines);
     }
     free(path);
-    return best;
-}
-
-static long long last_step(const char *run)
-{
-    char *path = zf_path_join(run, "exports");
-    DIR *d = path ? opendir(path) : NULL;
-    long long last = -1;
-    for (struct dirent *f; d && (f = readdir(d));) {
-        long long step;
-        int used = 0;
-        if (sscanf(f->d_name, "step-%lld%n", &step, &used) == 1 && !f->d_name[used] && step > last) last = step;
-    }
-    if (d) closedir(d);
-    free(path);
-    return last;
+    return found;
 }
 
 enum zf_status zf_locate_model(char **out, const char *argument, const char *step, struct zf_err *e)
 {
     char *config = zf_path_join(argument, "config.json"), *run = NULL, *end;
-    bool model = config && zf_file_exists(config);
+    bool model = config && zf_file_exists(config), named = !strcmp(step, "last") || !strcmp(step, "best");
     free(config);
     *out = NULL;
     if (model) return (*out = strdup(argument)) ? ZF_OK : zf_fail_memory(e, argument);
+    if (!named && (strtoull(step, &end, 10) == 0 || *end))
+        return zf_fail(e, ZF_USAGE, "--step", "`%s` is neither a step nor `last` nor `best`", step);
     ZF_TRY(zf_locate_run(&run, argument, e));
-    long long at = !strcmp(step, "last") ? last_step(run) : !strcmp(step, "best") ? best_step(run) : strtoll(step, &end, 10);
+    *out = journalled(run, step);
     enum zf_status s = ZF_OK;
-    if (strcmp(step, "last") && strcmp(step, "best") && (end == step || *end || at < 0))
-        s = zf_fail(e, ZF_USAGE, "--step", "`%s` is neither a step nor `last` nor `best`", step);
-    else if (at < 0)
-        s = zf_fail(e, ZF_FORMAT, run, "it has neither config.json (a model) nor an export%s%s",
-                    !strcmp(step, "best") ? " that was the best; keep_best = yes makes one" : "",
-                    strcmp(step, "best") ? " in exports/; a run writes one when it ends" : "");
-    else if (!(*out = zf_export_path(run, (uint64_t)at)))
-        s = zf_fail_memory(e, run);
-    else if (!zf_directory_exists(*out)) {
-        s = zf_fail(e, ZF_FORMAT, *out, "there is no export of step %lld", at);
-        free(*out);
-        *out = NULL;
-    }
+    if (!*out && !named) s = zf_fail(e, ZF_FORMAT, run, "there is no export of step %s", step);
+    if (!*out && named)
+        s = zf_fail(e, ZF_FORMAT, run, "it has neither config.json (a model) nor an export%s",
+                    !strcmp(step, "best") ? " that was the best; keep_best = yes makes one"
+                                          : " in exports/; a run writes one when it ends");
     free(run);
     return s;
 }

@@ -90,39 +90,43 @@ static void remove_export(const char *path)
 /* Where the export of this step goes. A name that somebody else has taken is left alone: step-00000300-2. To be freed. */
 static char *free_name(const struct zf_trainer *t)
 {
-    char *path = zf_export_path(t->run, t->step);
+    char *first = zf_export_path(t->run, t->step), *path = first ? strdup(first) : NULL;
     struct stat st;
-    for (int i = 2; path && i < 100 && !(t->exported && t->exported_step == t->step) && !lstat(path, &st); i++) {
+    for (int i = 2; path && i < 100 && !lstat(path, &st); i++) {
         free(path);
-        char *first = zf_export_path(t->run, t->step);
-        if (!first || asprintf(&path, "%s-%d", first, i) < 0) path = NULL;
-        free(first);
+        if (asprintf(&path, "%s-%d", first, i) < 0) path = NULL;
     }
+    free(first);
     return path;
+}
+
+static enum zf_status write_export(struct zf_trainer *t, struct zf_err *e)
+{
+    char *path = free_name(t), *folder = zf_path_join(t->run, "exports");
+    enum zf_status s = path && folder ? zf_directory_make(folder, e) : zf_fail_memory(e, "a path");
+    if (!s) s = zf_model_export(&t->model, path, t->setup->config_json, t->setup->tokenizer_folder, e);
+    bool bytes = !t->o->path[0] && !t->setup->tokenizer_folder;
+    if (!s && bytes) s = zf_tokenizer_write_bytes(path, t->model.config.eos_count > 0, e);
+    free(folder);
+    if (s) {
+        free(path);
+        return s;
+    }
+    free(t->exported);
+    t->exported = path;
+    t->exported_step = t->step;
+    zf_plain_text(&t->plain, "step %" PRIu64 " exported to %s", t->step, path);
+    return ZF_OK;
 }
 
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e)
 {
-    char *path = free_name(t), *folder = zf_path_join(t->run, "exports");
-    enum zf_status s = path && folder ? zf_directory_make(folder, e) : zf_fail_memory(e, "a path");
     double from = zf_clock();
-    if (!s && !(t->exported && t->exported_step == t->step)) { /* the best one and the last one may be the same */
-        s = zf_model_export(&t->model, path, t->setup->config_json, t->setup->tokenizer_folder, e);
-        bool bytes = !t->o->path[0] && !t->setup->tokenizer_folder;
-        if (!s && bytes) s = zf_tokenizer_write_bytes(path, t->model.config.eos_count > 0, e);
-    }
-    if (!s) {
-        json_t *o = json_pack("{s:s s:I s:s s:b}", "type", "export", "step", (json_int_t)t->step, "file", path, "best", best);
-        if (best) json_object_set_new(o, "loss", zf_json_real(t->best.loss));
-        t->exported = true;
-        t->exported_step = t->step;
-        s = zf_journal_append(t->journal, o, e);
-        zf_plain_text(&t->plain, "step %" PRIu64 " exported%s to %s", t->step, best ? " (the best so far)" : "", path);
-        zf_eta_pause(&t->eta, zf_clock() - from);
-    }
-    free(path);
-    free(folder);
-    return s;
+    if (!t->exported || t->exported_step != t->step) ZF_TRY(write_export(t, e)); /* the best one and the last one may be the same */
+    json_t *o = json_pack("{s:s s:I s:s s:b}", "type", "export", "step", (json_int_t)t->step, "file", t->exported, "best", best);
+    if (best) json_object_set_new(o, "loss", zf_json_real(t->best.loss));
+    zf_eta_pause(&t->eta, zf_clock() - from);
+    return zf_journal_append(t->journal, o, e);
 }
 
 /* Validation, and what follows from it: the best one kept, patience. */
@@ -132,17 +136,16 @@ static enum zf_status judge(struct zf_trainer *t, bool *enough, struct zf_err *e
     ZF_TRY(zf_trainer_validate(t, &loss, e));
     *enough = false;
     if (isfinite(loss) && (!t->best.any || loss < t->best.loss)) {
-        uint64_t before = t->best.exported;
+        uint64_t before = t->best.step;
         t->best.any = true;
         t->best.loss = loss;
         t->best.step = t->step;
         t->best.worse = 0;
         if (!t->o->keep_best) return ZF_OK;
         ZF_TRY(zf_trainer_export(t, true, e));
-        t->best.exported = t->step;
-        char *old = before && before != t->step ? zf_export_path(t->run, before) : NULL;
-        if (old && !(t->o->export_every && before % (uint64_t)t->o->export_every == 0)) remove_export(old);
-        free(old);
+        if (t->best.path && !(t->o->export_every && before % (uint64_t)t->o->export_every == 0)) remove_export(t->best.path);
+        free(t->best.path);
+        t->best.path = strdup(t->exported);
         return ZF_OK;
     }
     t->best.worse++;

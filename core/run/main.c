@@ -9,13 +9,15 @@
 #include "core/session/inspect_run.h"
 #include "core/session/rundir.h"
 
+#include "core/base/clock.h"
 #include "core/base/file.h"
 
+#include <errno.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 static volatile sig_atomic_t stop; /* signals that asked to end */
@@ -23,18 +25,18 @@ static volatile sig_atomic_t stop; /* signals that asked to end */
 /* The first asks, and says so at once; another one ends without saving, but not if it comes so soon that it is the same keystroke. */
 static void on_stop(int number)
 {
-    static const char text[] =
-        "zenflow-console: ending: the micro-batch is finished and the weights are saved; once more ends at once, without\n";
-    static volatile time_t first;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
+    static const char text[] = "zenflow-console: ending in order; once more, in two seconds or later, ends at once, without saving\n";
+    static volatile double first;
+    int saved = errno;
+    double now = zf_clock();
     if (!stop) {
-        first = now.tv_sec;
+        first = now;
         stop = 1;
-        if (write(STDERR_FILENO, text, sizeof text - 1) < 0) return; /* nobody listens: fine */
-    } else if (now.tv_sec - first >= 2) {
+        if (write(STDERR_FILENO, text, sizeof text - 1) < 0) stop = 1; /* nobody listens: fine */
+    } else if (now - first >= 2) {
         _exit(128 + number);
     }
+    errno = saved;
 }
 
 /* For a run and its check: a closed terminal, a closed pipe or a full file must not end it, and an interrupt ends it in order. Other
@@ -67,6 +69,7 @@ static void check_files(const struct zf_options *o, struct zf_err_list *errors)
         struct zf_strings files;
         bool folder;
     } rows[] = {{ZF_OPT_path, {(char *[]){(char *)(size_t)o->path}, o->path[0] != 0}, true},
+                {ZF_OPT_tokenizer, {(char *[]){(char *)(size_t)o->tokenizer}, !o->path[0] && strcmp(o->tokenizer, "bytes") != 0}, true},
                 {ZF_OPT_train, o->train, false},
                 {ZF_OPT_valid, o->valid, false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -93,18 +96,24 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
                        : zf_directory_exists(path) ? "it is a directory; a run.cfg is expected"
                                                    : "it cannot be read");
     zf_run_cfg_read(o, path, &errors);
-    for (;;) {
+    for (set = ""; set;) {
         struct zf_err one;
-        ZF_TRY(zf_args_value(a, "--set", &set, e));
-        if (!set) break;
-        if (zf_options_set_argument(o, set, &one)) zf_err_list_add(&errors, &one);
+        enum zf_status bad = zf_args_value(a, "--set", &set, &one);
+        if (!bad && set) bad = zf_options_set_argument(o, set, &one);
+        if (bad) zf_err_list_add(&errors, &one);
     }
-    ZF_TRY(zf_args_value(a, "--resume", &resume, e));
-    if (resume && strcmp(resume, "never"))
-        return zf_fail(e, ZF_USAGE, "--resume", "this version has no checkpoints to resume from; only --resume never is possible");
-    if (resume) o->resume = ZF_RESUME_NEVER;
+    struct zf_err one;
+    enum zf_status bad = zf_args_value(a, "--resume", &resume, &one);
+    if (!bad && resume && strcmp(resume, "never"))
+        bad = zf_fail(&one, ZF_USAGE, "--resume", "this version has no checkpoints to resume from; only --resume never is possible");
+    if (bad)
+        zf_err_list_add(&errors, &one);
+    else if (resume)
+        o->resume = ZF_RESUME_NEVER;
     zf_options_validate(o, false, &errors, &notes);
-    check_files(o, &errors);
+    bool over = false;
+    if (!errors.count) zf_train_look(o, &over, &one); /* a run that is over needs its files no more */
+    if (!over) check_files(o, &errors);
     for (size_t i = 0; i < notes.count && !errors.count; i++) zf_err_print("note", &notes.list[i]);
     enum zf_status s = errors.count ? print_all(&errors, e) : ZF_OK;
     zf_err_list_free(&errors);
@@ -332,6 +341,7 @@ static enum zf_status dispatch(int argc, char **argv, struct zf_err *e)
 int main(int argc, char **argv)
 {
     struct zf_err e = {0};
+    mallopt(M_ARENA_MAX, 1); /* an arena a thread takes address space that the memory plan does not know */
     for (int fd = open("/dev/null", O_RDWR); fd >= 0 && fd <= 2; fd = dup(fd))
         continue; /* a closed stdout must not become one of our files */
     enum zf_status s = dispatch(argc, argv, &e);

@@ -145,7 +145,7 @@ static enum zf_status add_piece(void *ctx, const float *x, size_t n, struct zf_e
     (void)e;
     for (size_t i = 0; i < n; i++) {
         s->squares += (double)x[i] * x[i];
-        if (!(fabsf(x[i]) <= s->most)) s->most = fabsf(x[i]);
+        if (isnan(x[i]) || fabsf(x[i]) > s->most) s->most = fabsf(x[i]);
     }
     return ZF_OK;
 }

@@ -2,6 +2,7 @@
 #include "core/run/train.h"
 
 #include "core/base/clock.h"
+#include "core/config/run_cfg.h"
 #include "core/run/locate.h"
 #include "core/run/trainer.h"
 #include "core/session/rundir.h"
@@ -30,6 +31,24 @@ static enum zf_status identity(const struct zf_options *o, struct zf_run_identit
     return n < 0 || !*data ? zf_fail_memory(e, "the run's identity") : ZF_OK;
 }
 
+/* More steps than a finished run was made for; in epochs by its own run.cfg. */
+static bool asks_for_more(const struct zf_options *o, const char *run, const struct zf_run_facts *f)
+{
+    if (o->steps) return (uint64_t)o->steps > (f->steps > f->last_step ? f->steps : f->last_step);
+    struct zf_options then;
+    struct zf_err e;
+    struct zf_err_list errors = {0};
+    char *path = zf_path_join(run, "run.cfg");
+    bool more = false;
+    if (path && !zf_options_init(&then, &e)) {
+        if (!zf_run_cfg_read(&then, path, &errors)) more = !then.steps && o->epochs > then.epochs;
+        zf_options_free(&then);
+    }
+    zf_err_list_free(&errors);
+    free(path);
+    return more;
+}
+
 /* A directory in which a run of ours has been: over, alive, or ended early. ZF_OK with *over: nothing to do. */
 static enum zf_status look_before(const struct zf_options *o, const char *run, const struct zf_run_identity *who, bool *over,
                                   struct zf_err *e)
@@ -47,7 +66,7 @@ static enum zf_status look_before(const struct zf_options *o, const char *run, c
         return zf_fail(e, ZF_DIFFERENT, run,
                        "there is a run already, and resume = never asks for a fresh one; take another directory with --set dir=NAME, or "
                        "remove this one");
-    if (f.finished && (!o->steps || (uint64_t)o->steps <= f.last_step)) {
+    if (f.finished && !asks_for_more(o, run, &f)) {
         *over = true;
         return ZF_OK;
     }
@@ -205,6 +224,8 @@ static void close_trainer(struct zf_trainer *t)
     zf_metrics_close(t->metrics);
     if (t->log) fclose(t->log);
     zf_lock_release(t->lock);
+    free(t->exported);
+    free(t->best.path);
 }
 
 /* A run whose result has no room on the disk is better not begun. */
@@ -213,6 +234,7 @@ static enum zf_status check_disk(const struct zf_setup *s, const char *run, stru
     struct statvfs disk;
     char *at = strdup(run), need[32], have[32];
     while (at && statvfs(at, &disk) && strrchr(at, '/') > at) *strrchr(at, '/') = 0; /* the nearest folder that exists */
+    if (at && statvfs(at, &disk)) strcpy(at, "/");
     bool known = at && !statvfs(at, &disk);
     free(at);
     size_t bytes = s->params.parameters * sizeof(float) * (s->o->keep_best ? 2 : 1),
@@ -232,8 +254,8 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
     if (!s)
         s = zf_device_open(&t.device, zf_option_table[ZF_OPT_device].choices[o->device],
                            &(struct zf_device_options){.threads = (int)o->threads}, e);
+    if (!s) s = open_model(&t, e); /* all memory is taken before anything is written */
     if (!s) s = open_run(&t, who, e);
-    if (!s) s = open_model(&t, e);
     zf_hf_close(&setup->hf); /* the weights are copied: their files need not stay mapped */
     if (!s) {
         zf_record_start(&t);
@@ -244,8 +266,6 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
             s = end_run(&t, end, e);
         else if (s != ZF_BUSY)
             broken_run(&t, e);
-    } else if (t.journal) {
-        zf_record_end(&t, "error");
     }
     close_trainer(&t);
     return s;

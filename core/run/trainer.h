@@ -40,12 +40,13 @@ struct zf_trainer {
     double busy;              /* seconds of the compute lane when the step began */
     struct {
         double loss;
-        uint64_t step, exported;
+        uint64_t step;
+        char *path;     /* its export, with keep_best; owned */
         uint64_t worse; /* validations since */
         bool any;
     } best;
     uint64_t validated; /* step of the last validation */
-    bool exported;      /* at exported_step, by this process */
+    char *exported;     /* the newest export of this process, NULL: none; owned */
     uint64_t exported_step;
     uint64_t device_bytes; /* nothing grows after the start */
     bool told_zero_loss;

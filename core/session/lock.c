@@ -88,7 +88,9 @@ static int write_record(struct zf_lock *l)
                  r->limit_bytes, r->oom_kills, r->file_lock ? "true" : "false");
     memset(text + n, ' ', (size_t)(RECORD - n));
     text[RECORD - 1] = '\n';
-    return pwrite(l->fd, text, RECORD, 0) == RECORD ? 0 : -1;
+    ssize_t put = pwrite(l->fd, text, RECORD, 0);
+    if (put >= 0 && put < RECORD) errno = ENOSPC;
+    return put == RECORD ? 0 : -1;
 }
 
 enum content { EMPTY, OURS, FOREIGN };
@@ -213,7 +215,7 @@ static enum zf_status busy(const char *path, const struct zf_lock_record *r, boo
     if (r->job[0]) snprintf(job, sizeof job, ", job %s", r->job);
     if (locked)
         return zf_fail(e, ZF_BUSY, path,
-                       "a trainer (pid %lld on host %s%s) holds this run; one at a time is possible: attach to it, stop it, or give the "
+                       "a trainer (pid %lld on host %s%s) holds this run; one at a time is possible: watch it with `status`, stop it, or give the "
                        "new run another `dir`",
                        r->pid, r->host, job);
     return zf_fail(

@@ -73,6 +73,35 @@ def test_a_name_that_is_taken_is_left_alone(folder):
     h.finish(p, 0)
     expect(os.listdir(taken) == [], "a foreign folder was touched")
     expect(os.path.exists(os.path.join(taken + "-2", "model.safetensors")), h.exports(os.path.join(folder, "out")))
+    for step in ("last", "400"):               # the journal says where it is
+        h.run("export", os.path.join(folder, "out"), os.path.join(folder, "o" + step), "--step", step)
+
+
+def test_only_our_own_best_is_removed(folder):
+    h.text_file(folder)
+    out = os.path.join(folder, "out")
+    p = h.start(h.cfg(folder, train={"steps": 400, "valid_every": 100, "keep_best": "yes", "learning_rate": "3e-3"}))
+    h.wait_for_step(p, out, 1)
+    taken = os.path.join(out, "exports", "step-00000100")
+    os.makedirs(taken)
+    h.write(os.path.join(taken, "mine.txt"), "precious")
+    h.finish(p, 0)
+    expect(os.path.exists(os.path.join(taken, "mine.txt")), "somebody's file is gone")
+    best = [j["file"] for j in h.json_lines(os.path.join(out, "journal.jsonl")) if j["type"] == "export" and j["best"]]
+    expect(len(best) > 1, "the loss did not improve twice", best)
+    there = [b for b in best if os.path.exists(b)]
+    expect(there == best[-1:], "of the best ones only the last stays", there)
+    h.run("export", out, os.path.join(folder, "b"), "--step", "best")
+
+
+def test_a_run_that_is_over_stays_over(folder):
+    h.text_file(folder)
+    run = h.cfg(folder, train={"steps": 400, "valid_every": 1, "patience": 1, "learning_rate": "1"})
+    h.run(run)
+    expect(h.last_step(os.path.join(folder, "out")) < 400, "patience did not end it")
+    h.run(run, "--set", "steps=401", code=1)
+    os.remove(os.path.join(folder, "text.txt"))  # it needs its data no more
+    expect("over" in h.run(run).stdout, "not over")
 
 
 def test_weights_that_are_not_finite_are_never_exported(folder):

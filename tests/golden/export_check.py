@@ -70,9 +70,9 @@ def problems(folder, like):
             yield f"the tokenizer makes {got!r} of {text!r}"
     if like:
         theirs = tensors(like)
-        bare = {n.split(".", 1)[1] if n.startswith("transformer.") else n: tuple(v.shape) for n, v in stored.items()}
+        bare = {n.removeprefix("transformer.").removeprefix("model."): tuple(v.shape) for n, v in stored.items()}
         want = {
-            n.split(".", 1)[1] if n.startswith("transformer.") else n: tuple(v.shape)
+            n.removeprefix("transformer.").removeprefix("model."): tuple(v.shape)
             for n, v in theirs.items()
             if not n.endswith((".attn.bias", ".attn.masked_bias"))
         }  # buffers of old GPT-2 files
