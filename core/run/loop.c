@@ -129,6 +129,15 @@ enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err 
     return zf_journal_append(t->journal, o, e);
 }
 
+/* In the middle of a run: a full disk costs this export, not the run. */
+static bool export_or_warn(struct zf_trainer *t, bool best)
+{
+    struct zf_err e;
+    if (!zf_trainer_export(t, best, &e)) return true;
+    zf_record_text(t, "warning", "step %" PRIu64 " was not exported, training goes on: %s: %s", t->step, e.where, e.message);
+    return false;
+}
+
 /* Validation, and what follows from it: the best one kept, patience. */
 static enum zf_status judge(struct zf_trainer *t, bool *enough, struct zf_err *e)
 {
@@ -142,7 +151,7 @@ static enum zf_status judge(struct zf_trainer *t, bool *enough, struct zf_err *e
         t->best.step = t->step;
         t->best.worse = 0;
         if (!t->o->keep_best) return ZF_OK;
-        ZF_TRY(zf_trainer_export(t, true, e));
+        if (!export_or_warn(t, true)) return ZF_OK;
         if (t->best.path && !(t->o->export_every && before % (uint64_t)t->o->export_every == 0)) remove_export(t->best.path);
         free(t->best.path);
         t->best.path = strdup(t->exported);
@@ -226,7 +235,7 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
         *end = ZF_END_PATIENCE;
         if (enough) return ZF_OK;
     }
-    if (o->export_every && t->step % (uint64_t)o->export_every == 0) ZF_TRY(zf_trainer_export(t, false, e));
+    if (o->export_every && t->step % (uint64_t)o->export_every == 0) export_or_warn(t, false);
     *end = ZF_END_TIME;
     *over = o->max_time > 0 && t->step < t->setup->steps && zf_clock() - t->started >= o->max_time;
     return ZF_OK;

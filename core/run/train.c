@@ -126,11 +126,10 @@ static enum zf_status write_run_cfg(const struct zf_options *o, const char *run,
 static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identity *who, struct zf_err *e)
 {
     struct zf_run_facts facts;
-    char note[512];
     const struct zf_memory_limits *l = &t->setup->limits;
     size_t limit = l->least > SIZE_MAX - l->resident ? 0 : l->least + l->resident;
     ZF_TRY(zf_rundir_claim(&facts, t->run, who, e));
-    ZF_TRY(zf_lock_acquire(&t->lock, t->run, &(struct zf_lock_options){.memory_limit = limit}, note, sizeof note, e));
+    ZF_TRY(zf_lock_acquire(&t->lock, t->run, &(struct zf_lock_options){.memory_limit = limit}, t->takeover, sizeof t->takeover, e));
     ZF_TRY(zf_rundir_look(&facts, t->run, who, e)); /* once more, under the lock: set-up takes time, and another may have been quicker */
     if (facts.state != ZF_RUNDIR_NEW)
         return zf_fail(e, ZF_BUSY, t->run, "another trainer began a run there a moment ago; nothing of it was touched");
@@ -146,9 +145,7 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     if (log) t->log = fopen(log, "ae");
     free(metrics);
     free(log);
-    if (s) return s;
-    if (note[0]) zf_record_text(t, "note", "%s", note);
-    return ZF_OK;
+    return s;
 }
 
 static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
@@ -259,6 +256,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
     zf_hf_close(&setup->hf); /* the weights are copied: their files need not stay mapped */
     if (!s) {
         zf_record_start(&t);
+        if (t.takeover[0]) zf_record_text(&t, "note", "%s", t.takeover);
         for (size_t i = 0; i < setup->notes.count; i++)
             zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
         s = zf_trainer_loop(&t, &end, e);

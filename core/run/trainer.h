@@ -19,6 +19,7 @@ struct zf_trainer {
 
     const char *run; /* the run directory */
     struct zf_lock *lock;
+    char takeover[512]; /* how the trainer ended whose lock was taken over; empty: there was none */
     struct zf_journal *journal;
     struct zf_metrics *metrics;
     struct zf_plain plain;
