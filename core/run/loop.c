@@ -145,16 +145,16 @@ static enum zf_status judge(struct zf_trainer *t, bool *enough, struct zf_err *e
     ZF_TRY(zf_trainer_validate(t, &loss, e));
     *enough = false;
     if (isfinite(loss) && (!t->best.any || loss < t->best.loss)) {
-        uint64_t before = t->best.step;
         t->best.any = true;
         t->best.loss = loss;
         t->best.step = t->step;
         t->best.worse = 0;
         if (!t->o->keep_best) return ZF_OK;
         if (!export_or_warn(t, true)) return ZF_OK;
-        if (t->best.path && !(t->o->export_every && before % (uint64_t)t->o->export_every == 0)) remove_export(t->best.path);
+        if (t->best.path && !(t->o->export_every && t->best.kept % (uint64_t)t->o->export_every == 0)) remove_export(t->best.path);
         free(t->best.path);
         t->best.path = strdup(t->exported);
+        t->best.kept = t->step;
         return ZF_OK;
     }
     t->best.worse++;

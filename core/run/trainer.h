@@ -42,7 +42,8 @@ struct zf_trainer {
     struct {
         double loss;
         uint64_t step;
-        char *path;     /* its export, with keep_best; owned */
+        char *path; /* with keep_best: the newest export of a best one, of step `kept`; owned */
+        uint64_t kept;
         uint64_t worse; /* validations since */
         bool any;
     } best;
