@@ -190,41 +190,29 @@ enum zf_status zf_st_write(const char *path, const struct zf_st_entry *entries, 
                            struct zf_err *e)
 {
     struct zf_st_sink sink = {.fd = -1};
+    struct zf_replacement file;
     size_t size;
-    char *header = NULL, *beside = NULL, *directory = NULL;
+    char *header = NULL;
     enum zf_status s;
     ZF_TRY(check_target(path, e));
     if (count > SIZE_MAX / sizeof(struct slot)) return zf_fail_memory(e, path);
     struct slot *slots = malloc(count ? count * sizeof *slots : 1);
     sink.buffer = malloc(SINK_BYTES);
-    directory = zf_path_directory(path);
-    if (!slots || !sink.buffer || !directory || asprintf(&beside, "%s.tmp-%ld", path, (long)getpid()) < 0) {
-        beside = NULL;
+    if (!slots || !sink.buffer) {
         s = zf_fail_memory(e, path);
         goto done;
     }
     ZF_GOTO(done, s, order_entries(slots, entries, count, e));
     ZF_GOTO(done, s, build_header(&header, &size, slots, count, e));
-    sink.path = beside;
-    sink.fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (sink.fd < 0) {
-        s = zf_fail_errno(e, beside, "cannot create it");
-        goto done;
-    }
+    ZF_GOTO(done, s, zf_file_begin(&file, path, e));
+    sink.path = file.beside;
+    sink.fd = file.fd;
     s = sink_put(&sink, (const unsigned char *)header, size, e);
     if (!s) s = write_tensors(&sink, slots, count, source, ctx, e);
-    if (!s && fsync(sink.fd)) s = zf_fail_errno(e, beside, "cannot sync it");
-    if (close(sink.fd) && !s) s = zf_fail_errno(e, beside, "cannot close it");
-    if (!s && rename(beside, path)) s = zf_fail_errno(e, path, "cannot rename %s to it", beside);
-    if (s)
-        unlink(beside);
-    else
-        s = zf_file_sync_directory(directory, e);
+    s = zf_file_end(&file, s, e);
 done:
     free(slots);
     free(sink.buffer);
     free(header);
-    free(directory);
-    free(beside);
     return s;
 }

@@ -106,33 +106,42 @@ enum zf_status zf_file_sync_directory(const char *path, struct zf_err *e)
     return failed ? ZF_IO : ZF_OK;
 }
 
-enum zf_status zf_file_write_atomic(const char *path, const void *data, size_t size, struct zf_err *e)
+enum zf_status zf_file_begin(struct zf_replacement *out, const char *path, struct zf_err *e)
 {
-    char *directory = zf_path_directory(path), *beside = malloc(strlen(path) + 32);
-    enum zf_status s = ZF_OK;
-    int fd = -1;
-    if (!directory || !beside) {
-        s = zf_fail_memory(e, path);
-        goto done;
+    *out = (struct zf_replacement){.path = path, .fd = -1};
+    if (asprintf(&out->beside, "%s.tmp-%ld", path, (long)getpid()) < 0) {
+        out->beside = NULL;
+        return zf_fail_memory(e, path);
     }
-    sprintf(beside, "%s.tmp-%ld", path, (long)getpid());
-    fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        s = zf_fail_errno(e, beside, "cannot create it");
-        goto done;
-    }
-    s = zf_write_all(fd, data, size, beside, e);
-    if (!s && fsync(fd)) s = zf_fail_errno(e, beside, "cannot sync it");
-    if (close(fd) && !s) s = zf_fail_errno(e, beside, "cannot close it");
-    if (!s && rename(beside, path)) s = zf_fail_errno(e, path, "cannot rename %s to it", beside);
+    out->fd = open(out->beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
+    if (out->fd >= 0) return ZF_OK;
+    zf_fail_errno(e, out->beside, "cannot create it");
+    free(out->beside);
+    out->beside = NULL;
+    return e->code;
+}
+
+enum zf_status zf_file_end(struct zf_replacement *r, enum zf_status s, struct zf_err *e)
+{
+    char *directory = zf_path_directory(r->path);
+    if (!s && !directory) s = zf_fail_memory(e, r->path);
+    if (!s && fsync(r->fd)) s = zf_fail_errno(e, r->beside, "cannot sync it");
+    if (close(r->fd) && !s) s = zf_fail_errno(e, r->beside, "cannot close it");
+    if (!s && rename(r->beside, r->path)) s = zf_fail_errno(e, r->path, "cannot rename %s to it", r->beside);
     if (s)
-        unlink(beside);
+        unlink(r->beside);
     else
         s = zf_file_sync_directory(directory, e);
-done:
     free(directory);
-    free(beside);
+    free(r->beside);
     return s;
+}
+
+enum zf_status zf_file_write_atomic(const char *path, const void *data, size_t size, struct zf_err *e)
+{
+    struct zf_replacement r;
+    ZF_TRY(zf_file_begin(&r, path, e));
+    return zf_file_end(&r, zf_write_all(r.fd, data, size, r.beside, e), e);
 }
 
 enum zf_status zf_file_copy(const char *from, const char *to, struct zf_err *e)

@@ -25,7 +25,15 @@ void zf_map_close(struct zf_map *m);
 /* The whole file, NUL-terminated, to be freed. More than `limit` bytes is ZF_FORMAT. *size may be NULL. */
 enum zf_status zf_file_read(char **out, size_t *size, const char *path, size_t limit, struct zf_err *e);
 
-/* Written beside, fsync, rename, fsync of the directory. */
+/* The one way in which a file of ours appears: written beside its name, fsync, rename, fsync of the directory. begin opens `beside` (fd);
+ * end makes it `path` if status is ZF_OK, else removes it, and returns what came of it. After a failed begin there is nothing to end. */
+struct zf_replacement {
+    const char *path; /* the caller's; must stay */
+    char *beside;
+    int fd;
+};
+enum zf_status zf_file_begin(struct zf_replacement *out, const char *path, struct zf_err *e);
+enum zf_status zf_file_end(struct zf_replacement *r, enum zf_status status, struct zf_err *e);
 enum zf_status zf_file_write_atomic(const char *path, const void *data, size_t size, struct zf_err *e);
 enum zf_status zf_file_copy(const char *from, const char *to, struct zf_err *e); /* atomic as well */
 enum zf_status zf_file_sync_directory(const char *path, struct zf_err *e);
