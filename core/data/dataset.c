@@ -2,7 +2,7 @@
 #include "core/data/dataset_impl.h"
 
 #include "core/base/rng.h"
-#include "core/data/tokenizer_impl.h"
+#include "core/tokenizer/tokenizer_impl.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 #define ZF_DATA_DATASET_H
 
 #include "core/base/err.h"
-#include "core/data/tokenizer.h"
+#include "core/tokenizer/tokenizer.h"
 #include "kernels/ops.h"
 
 enum zf_data_format { ZF_DATA_AUTO, ZF_DATA_TEXT, ZF_DATA_JSONL, ZF_DATA_JSON, ZF_DATA_TSV, ZF_DATA_CSV, ZF_DATA_TOKENS };

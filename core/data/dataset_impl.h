@@ -3,7 +3,7 @@
 #define ZF_DATA_DATASET_IMPL_H
 
 #include "core/data/dataset.h"
-#include "core/data/text.h"
+#include "core/tokenizer/text.h"
 
 struct zf_row_place {
     size_t begin; /* of its ids in the store */

@@ -1,6 +1,6 @@
 /* Text files -> rows: documents, tokens, one end token a document, rows of one length and a shorter rest. */
 #include "core/data/dataset_impl.h"
-#include "core/data/tokenizer_impl.h"
+#include "core/tokenizer/tokenizer_impl.h"
 
 #include "core/base/file.h"
 

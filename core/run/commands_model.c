@@ -2,7 +2,7 @@
 
 #include "checkpoints/hf.h"
 #include "core/base/floats.h"
-#include "core/data/tokenizer.h"
+#include "core/tokenizer/tokenizer.h"
 #include "core/model/family.h"
 #include "core/run/locate.h"
 

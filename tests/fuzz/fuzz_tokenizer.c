@@ -1,6 +1,6 @@
 /* Any bytes as tokenizer.json and as text: the input up to the first 0xFF byte is the file, the rest the text. If the file is refused, the
  * text goes through a small tokenizer that has everything. Ids must decode. */
-#include "core/data/tokenizer_impl.h"
+#include "core/tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Text <-> token ids, as Hugging Face tokenizers would see it. */
-#ifndef ZF_DATA_TOKENIZER_H
-#define ZF_DATA_TOKENIZER_H
+#ifndef ZF_TOKENIZER_H
+#define ZF_TOKENIZER_H
 
 #include "core/base/err.h"
 #include <stdbool.h>

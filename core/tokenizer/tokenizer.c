@@ -1,5 +1,5 @@
 /* Opening a tokenizer and encoding: added tokens, normalizer, added tokens again, words, merges. */
-#include "core/data/tokenizer_impl.h"
+#include "core/tokenizer/tokenizer_impl.h"
 
 #include "core/base/file.h"
 #include "core/base/json.h"

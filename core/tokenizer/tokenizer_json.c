@@ -1,6 +1,6 @@
 /* tokenizer.json -> struct zf_tokenizer. Each part of the file has a table of the components we have; anything else is refused by its name.
  */
-#include "core/data/tokenizer_impl.h"
+#include "core/tokenizer/tokenizer_impl.h"
 
 #include "core/base/json.h"
 

@@ -3,11 +3,11 @@
  * A model is built by add and merge, sealed by finish, then read-only and shared by any number of threads; each encoding has its own struct
  * zf_bpe_work. A word is bytes. Under byte_level its units are bytes, looked up as the characters of the byte alphabet; otherwise its units
  * are characters. */
-#ifndef ZF_DATA_BPE_H
-#define ZF_DATA_BPE_H
+#ifndef ZF_BPE_H
+#define ZF_BPE_H
 
-#include "core/data/text.h"
-#include "core/data/tokenizer.h"
+#include "core/tokenizer/text.h"
+#include "core/tokenizer/tokenizer.h"
 
 struct zf_bpe;
 

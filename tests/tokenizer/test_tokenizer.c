@@ -1,8 +1,8 @@
 /* Tokenizers: ids known from the reference library, files made here so that the tests stand alone, and everything that is refused. */
-#include "support.h"
+#include "tests/data/support.h"
 
 #include "core/base/json.h"
-#include "core/data/tokenizer_impl.h"
+#include "core/tokenizer/tokenizer_impl.h"
 
 #include <time.h>
 

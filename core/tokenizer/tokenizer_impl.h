@@ -1,13 +1,13 @@
 /* What a tokenizer is made of; for the files of this folder, its tests and its fuzz target. Read-only after opening. */
-#ifndef ZF_DATA_TOKENIZER_IMPL_H
-#define ZF_DATA_TOKENIZER_IMPL_H
+#ifndef ZF_TOKENIZER_IMPL_H
+#define ZF_TOKENIZER_IMPL_H
 
 #include "core/base/arena.h"
-#include "core/data/added.h"
-#include "core/data/bpe.h"
-#include "core/data/pretokenize.h"
-#include "core/data/text.h"
-#include "core/data/tokenizer.h"
+#include "core/tokenizer/added.h"
+#include "core/tokenizer/bpe.h"
+#include "core/tokenizer/pretokenize.h"
+#include "core/tokenizer/text.h"
+#include "core/tokenizer/tokenizer.h"
 
 struct zf_piece { /* text in the arena */
     const char *text;

@@ -1,5 +1,5 @@
 /* Ids -> text: the tokens' texts through the steps of the decoder, each of which maps a list of pieces to a list of pieces. */
-#include "core/data/tokenizer_impl.h"
+#include "core/tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
 #include <string.h>

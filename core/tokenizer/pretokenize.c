@@ -1,6 +1,6 @@
 /* Words of GPT-2, by Oniguruma (the engine of the reference, so the classes of characters are the same). */
-#include "core/data/pretokenize.h"
-#include "core/data/text.h"
+#include "core/tokenizer/pretokenize.h"
+#include "core/tokenizer/text.h"
 
 #include <limits.h>
 #include <oniguruma.h>

@@ -1,5 +1,5 @@
 /* UTF-8, character classes (Oniguruma's tables, the same that split the text), the byte alphabet. */
-#include "core/data/text.h"
+#include "core/tokenizer/text.h"
 
 #include <oniguruma.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* UTF-8, the byte alphabet of byte-level BPE, and a growing run of bytes. Pure functions; no state. */
-#ifndef ZF_DATA_TEXT_H
-#define ZF_DATA_TEXT_H
+#ifndef ZF_TEXT_H
+#define ZF_TEXT_H
 
 #include "core/base/err.h"
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 /* Added tokens (`<s>`, `<|endoftext|>`): finding them in text. Read-only once sorted. */
-#ifndef ZF_DATA_ADDED_H
-#define ZF_DATA_ADDED_H
+#ifndef ZF_ADDED_H
+#define ZF_ADDED_H
 
-#include "core/data/text.h"
+#include "core/tokenizer/text.h"
 
 struct zf_added_token {
     const char *text; /* what is searched for (normalised where the token says so); must outlive the list */

@@ -1,6 +1,6 @@
 /* Byte-pair encoding of a word. The order of merges is the reference's: always the pair with the lowest rank, the leftmost of equals.
  * Short words scan for it, long ones keep a heap whose outdated entries are dropped when they surface. */
-#include "core/data/bpe.h"
+#include "core/tokenizer/bpe.h"
 
 #include <limits.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Cutting text into words, as the pre_tokenizer ByteLevel does. Read-only after init; any number of threads may share it. */
-#ifndef ZF_DATA_PRETOKENIZE_H
-#define ZF_DATA_PRETOKENIZE_H
+#ifndef ZF_PRETOKENIZE_H
+#define ZF_PRETOKENIZE_H
 
 #include "core/base/err.h"
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* `bytes` for transformers: a byte-level BPE without merges, in which the id of a byte is its value. */
-#include "core/data/text.h"
-#include "core/data/tokenizer.h"
+#include "core/tokenizer/text.h"
+#include "core/tokenizer/tokenizer.h"
 
 #include "core/base/file.h"
 #include "core/base/json.h"

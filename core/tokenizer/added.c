@@ -1,5 +1,5 @@
 /* Added tokens: leftmost-longest search over a sorted list, narrowed byte by byte. */
-#include "core/data/added.h"
+#include "core/tokenizer/added.h"
 
 #include <stdlib.h>
 #include <string.h>
