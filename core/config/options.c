@@ -14,6 +14,7 @@ CHOICE_WORDS(none)
 CHOICE_WORDS(auto)
 CHOICE_WORDS(steps)
 CHOICE_WORDS(bytes)
+CHOICE_WORDS(cache)
 CHOICE_WORDS(documents)
 
 const struct zf_option zf_option_table[ZF_OPTIONS] = {

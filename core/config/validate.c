@@ -178,20 +178,13 @@ static const struct limit {
     {ZF_OPT_device, NOT_PLAN, "auto|host", "this version computes on the host only"},
     {ZF_OPT_dtype, NOT_PLAN, "auto|f32", "this version computes in f32 only"},
     {ZF_OPT_recompute, NOT_PLAN, "no", "this version keeps all activations"},
-    {ZF_OPT_format, ALWAYS, "auto|text|tokens", "this version reads `text` and `tokens` files only"},
-    {ZF_OPT_chat_template, ALWAYS, "auto|none", "this version has no chat templates"},
-    {ZF_OPT_prompt, ALWAYS, "\"\"", "this version has no templates, which are for files of records"},
-    {ZF_OPT_response, ALWAYS, "\"\"", "this version has no templates, which are for files of records"},
-    {ZF_OPT_prompt_file, ALWAYS, "\"\"", "this version has no templates, which are for files of records"},
-    {ZF_OPT_response_file, ALWAYS, "\"\"", "this version has no templates, which are for files of records"},
     {ZF_OPT_strategy, NOT_PLAN, "auto|gpu_only", "this version has one strategy, gpu_only"},
 };
 
 /* Kept, but nothing changes by them yet. */
 static const enum zf_option_id idle[] = {
-    ZF_OPT_save_every,  ZF_OPT_save_minutes, ZF_OPT_keep,         ZF_OPT_keep_weights, ZF_OPT_compression_level, ZF_OPT_grace,
-    ZF_OPT_score_every, ZF_OPT_log_channels, ZF_OPT_sample_every, ZF_OPT_sample_prompt,     ZF_OPT_tensorboard,
-    ZF_OPT_trace_steps, ZF_OPT_train_on,     ZF_OPT_long_rows,    ZF_OPT_pack,
+    ZF_OPT_save_every,  ZF_OPT_save_minutes, ZF_OPT_keep,         ZF_OPT_keep_weights,  ZF_OPT_compression_level, ZF_OPT_grace,
+    ZF_OPT_score_every, ZF_OPT_log_channels, ZF_OPT_sample_every, ZF_OPT_sample_prompt, ZF_OPT_tensorboard,       ZF_OPT_trace_steps,
 };
 
 static const char *place_of(const struct zf_options *o, enum zf_option_id id, char *buffer, size_t size)

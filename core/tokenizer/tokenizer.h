@@ -15,18 +15,57 @@ struct zf_ids {
     size_t count, room;
 };
 
-/* "bytes", or a folder with tokenizer.json. What a file asks for and we do not have is refused by name (ZF_FORMAT); its truncation and
- * padding blocks are ignored, which zf_tokenizer_note says. */
+/* "bytes", or a folder with tokenizer.json (or vocab.json and merges.txt). What a file asks for and we do not have is refused by name
+ * (ZF_FORMAT); its truncation and padding blocks are ignored, which zf_tokenizer_note says. */
 enum zf_status zf_tokenizer_open(struct zf_tokenizer **out, const char *name, struct zf_err *e);
 void zf_tokenizer_close(struct zf_tokenizer *t);
 
 size_t zf_tokenizer_size(const struct zf_tokenizer *t);      /* largest id + 1 */
-int32_t zf_tokenizer_eos(const struct zf_tokenizer *t);      /* from tokenizer_config.json, generation_config.json, config.json; -1: none */
 const char *zf_tokenizer_note(const struct zf_tokenizer *t); /* "" if there is nothing to say */
+/* Of everything that decides on ids: the files' bytes; two tokenizers with the same hash encode alike. */
+const unsigned char *zf_tokenizer_hash(const struct zf_tokenizer *t); /* [16] */
+int32_t zf_tokenizer_eos(const struct zf_tokenizer *t); /* from tokenizer_config.json, generation_config.json, config.json; -1: none */
+int32_t zf_tokenizer_bos(const struct zf_tokenizer *t); /* likewise */
+/* What the tokenizer itself puts in front of a text (post_processor; add_bos_token where there is none): usually BOS or nothing. */
+const struct zf_ids *zf_tokenizer_front(const struct zf_tokenizer *t);
+/* The id of an added token with exactly this text; -1: none. */
+int32_t zf_tokenizer_added(const struct zf_tokenizer *t, const char *text, size_t size);
+bool zf_tokenizer_is_special(const struct zf_tokenizer *t, int32_t id);
+size_t zf_tokenizer_count_added(const struct zf_tokenizer *t, const char *text, size_t size); /* added tokens that text spells out */
 
-/* Appends the ids of text. specials_in_text: added tokens written in the text are recognised; otherwise they are ordinary text.
- * with_template: what the post_processor adds (BOS). Text must be UTF-8 unless the tokenizer is `bytes`: ZF_FORMAT with the byte offset of
- * the first bad byte. */
+/* A place in a text that is encoded. In: offset, in bytes. Out, counted from the first token of the call: how many tokens end at or before
+ * it, how many begin before it; the two differ where a token lies across the place. */
+struct zf_mark {
+    size_t offset, ended, begun;
+};
+
+struct zf_encode_options {
+    bool specials_in_text;    /* added tokens written in the text are recognised; otherwise they are ordinary text */
+    bool with_template;       /* what the post_processor adds (BOS) */
+    bool inside;              /* something stands in front of the text already: what is put before an input's very first word is not put */
+    bool continues;           /* the text goes on where another was cut (zf_tokenizer_cut): nothing is put in front at all */
+    bool checked;             /* the caller knows that the text is UTF-8 */
+    const volatile int *stop; /* polled about once a MB; may be NULL */
+    size_t *recognised;       /* counts added tokens found in the text; may be NULL */
+    struct zf_mark *marks;    /* ascending; only without specials_in_text */
+    size_t mark_count;
+};
+
+/* What one thread needs to encode with a tokenizer, which must outlive it: scratch and a cache of words. */
+struct zf_encoder;
+enum zf_status zf_encoder_new(struct zf_encoder **out, const struct zf_tokenizer *t, struct zf_err *e);
+void zf_encoder_free(struct zf_encoder *c);
+
+/* Appends the ids of text, which must be UTF-8 unless the tokenizer is `bytes`: else ZF_FORMAT with the offset of the first bad byte, and
+ * nothing appended. */
+enum zf_status zf_encode(struct zf_encoder *c, const char *text, size_t size, const struct zf_encode_options *o, struct zf_ids *out,
+                         struct zf_err *e);
+
+/* Where a long text may be cut: the largest offset <= size such that the ids of text[0, offset) followed by those of the rest (encoded with
+ * `continues`) are the ids of the whole, whatever stands behind `size`. 0: no such place. */
+size_t zf_tokenizer_cut(const struct zf_tokenizer *t, const char *text, size_t size);
+
+/* For a single text: a zf_encoder of its own. */
 enum zf_status zf_tokenizer_encode(const struct zf_tokenizer *t, const char *text, size_t size, bool specials_in_text, bool with_template,
                                    struct zf_ids *out, struct zf_err *e);
 

@@ -14,12 +14,42 @@ struct zf_piece { /* text in the arena */
     size_t size;
 };
 
-enum zf_step_kind { ZF_STEP_PREPEND, ZF_STEP_REPLACE, ZF_STEP_BYTE_LEVEL, ZF_STEP_BYTE_FALLBACK, ZF_STEP_FUSE, ZF_STEP_STRIP };
+/* One step of the normalizer, the pre_tokenizer or the decoder; which members count depends on the kind. */
+enum zf_step_kind {
+    /* normalizer */
+    ZF_STEP_PREPEND, /* content */
+    ZF_STEP_REPLACE, /* pattern (regex where has_regex) -> content; in the decoder, too */
+    ZF_STEP_NFC,
+    ZF_STEP_NFD,
+    ZF_STEP_NFKC,
+    ZF_STEP_NFKD,
+    ZF_STEP_LOWERCASE,
+    ZF_STEP_STRIP_SPACE,   /* left, right */
+    ZF_STEP_STRIP_ACCENTS, /* drops nonspacing marks */
+    /* pre_tokenizer */
+    ZF_STEP_SPLIT,            /* pattern or regex, behavior, invert */
+    ZF_STEP_DIGITS,           /* individual */
+    ZF_STEP_PUNCTUATION,      /* behavior */
+    ZF_STEP_WHITESPACE_SPLIT, /* white space falls away */
+    ZF_STEP_BYTE_LEVEL,       /* prefix_space, use_regex; in the decoder: bytes again */
+    ZF_STEP_METASPACE,        /* content = the replacement, prepend, split; in the decoder: spaces again */
+    /* decoder */
+    ZF_STEP_BYTE_FALLBACK,
+    ZF_STEP_FUSE,
+    ZF_STEP_STRIP /* content, start, stop */
+};
+enum zf_behavior { ZF_REMOVED, ZF_ISOLATED, ZF_MERGED_WITH_PREVIOUS, ZF_MERGED_WITH_NEXT, ZF_CONTIGUOUS };
+enum zf_prepend { ZF_PREPEND_ALWAYS, ZF_PREPEND_FIRST, ZF_PREPEND_NEVER };
 
-struct zf_step { /* of the normalizer or the decoder */
+struct zf_step {
     enum zf_step_kind kind;
     struct zf_piece pattern, content;
-    size_t start, stop; /* Strip */
+    bool has_regex;
+    struct zf_splitter regex; /* owned; compiled from pattern */
+    enum zf_behavior behavior;
+    enum zf_prepend prepend;
+    bool invert, individual, prefix_space, use_regex, split, left, right;
+    size_t start, stop;
 };
 
 struct zf_steps {
@@ -36,11 +66,11 @@ struct zf_tokenizer {
     size_t size;
     struct zf_bpe *bpe;
     struct zf_added raw, normalized; /* added tokens searched for before and after the normalizer */
-    struct zf_steps normalizer, decoder;
-    bool byte_level, prefix_space, split;
-    struct zf_splitter splitter;
+    struct zf_steps normalizer, pre_tokenizer, decoder;
+    bool byte_level;             /* the model's characters are bytes */
     struct zf_ids before, after; /* what the template puts around */
-    int32_t eos;
+    int32_t eos, bos;
+    unsigned char hash[16];
     char note[256];
 };
 
@@ -48,14 +78,6 @@ struct zf_tokenizer {
 enum zf_status zf_tokenizer_parse(struct zf_tokenizer **out, const char *json, size_t size, const char *path, struct zf_err *e);
 int32_t zf_tokenizer_find(const struct zf_tokenizer *t, const char *text, size_t size); /* -1: none */
 
-struct zf_encode_options {
-    bool specials_in_text, with_template;
-    bool checked;             /* the caller knows that the text is UTF-8 */
-    const volatile int *stop; /* polled about once a MB; may be NULL */
-    size_t *recognised;       /* counts added tokens found in the text; may be NULL */
-};
-enum zf_status zf_tokenizer_encode_as(const struct zf_tokenizer *t, const char *text, size_t size, const struct zf_encode_options *o,
-                                      struct zf_ids *out, struct zf_err *e);
 /* Appends text with the step's pattern replaced by its content. ZF_FORMAT once *out is longer than limit: a file's replacements must not
  * fill the memory. */
 enum zf_status zf_replace(struct zf_text *out, const char *text, size_t size, const struct zf_step *step, size_t limit, struct zf_err *e);

@@ -1,0 +1,24 @@
+/* Parts -> a document's tokens. */
+#ifndef ZF_DATA_DOCUMENT_H
+#define ZF_DATA_DOCUMENT_H
+
+#include "core/data/chat.h"
+
+/* A token as rows keep it: its id, and whether it is a target, and whether it begins a document. */
+enum { ZF_TOKEN_ID = 0x3FFFFFFF, ZF_TOKEN_TRAINED = 0x40000000 };
+#define ZF_TOKEN_FIRST 0x80000000u
+
+struct zf_document {  /* zeroed = empty; free(tokens) when done; reused */
+    uint32_t *tokens; /* the first one has ZF_TOKEN_FIRST and is never ZF_TOKEN_TRAINED */
+    size_t count, room;
+    size_t label_tokens;
+    size_t recognised; /* special tokens found where parts allow them */
+    bool spelled;      /* content spells a special token */
+};
+
+/* A token is trained if any byte of it comes from a trained part. Texts that stand side by side are encoded as one, so that the ids are
+ * those of the whole. An id of `vocab` or more is ZF_FORMAT. */
+enum zf_status zf_document_encode(const struct zf_tokenizer *t, struct zf_encoder *c, const struct zf_parts *parts, size_t vocab,
+                                  const volatile int *stop, struct zf_document *out, struct zf_err *e);
+
+#endif
