@@ -5,7 +5,7 @@
 
 #include "core/data/dataset.h"
 
-enum { ZF_LOADER_DEPTH = 3 }; /* micro-batches that may wait */
+enum { ZF_LOADER_DEPTH = 3 }; /* micro-batches in memory: one in use, the others waiting or being filled */
 
 struct zf_loader_options {
     const struct zf_dataset *data;

@@ -38,11 +38,11 @@ void zf_model_close(struct zf_model *m);
 
 /* The tensor of each parameter, in the order of the list: found[params->count], zeroed. Every one is there, once, with the right shape, and
  * a tied head equals its embedding; else ZF_FORMAT. note: what was ignored; empty if nothing. */
-struct zf_source {
+struct zf_weight_source {
     const struct zf_st_tensor *tensor;
     const char *file;
 };
-enum zf_status zf_sources_find(struct zf_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf,
+enum zf_status zf_sources_find(struct zf_weight_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf,
                                char *note, size_t size, struct zf_err *e);
 
 /* Allocates gradients (training) and the workspace for micro-batches of up to `tokens` tokens. Once. */

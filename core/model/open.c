@@ -71,7 +71,7 @@ static bool same_values(const struct zf_st_tensor *a, const struct zf_st_tensor 
     return a->type == b->type && a->bytes == b->bytes && !memcmp(a->data, b->data, a->bytes);
 }
 
-enum zf_status zf_sources_find(struct zf_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf,
+enum zf_status zf_sources_find(struct zf_weight_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf,
                                char *note, size_t size, struct zf_err *e)
 {
     const struct zf_st_tensor *head = NULL;
@@ -88,7 +88,7 @@ enum zf_status zf_sources_find(struct zf_source *found, const struct zf_model_co
             return zf_fail(e, ZF_FORMAT, file, "tensor %s is there twice, as %s and as %s", q->name, found[q - p->list].tensor->name,
                            t->name);
         if (q)
-            found[q - p->list] = (struct zf_source){t, file};
+            found[q - p->list] = (struct zf_weight_source){t, file};
         else if (c->tied && !strcmp(name, "lm_head.weight"))
             head = t;
         else if (!unknown++) {
@@ -129,7 +129,7 @@ static void init_tensor(float *to, const struct zf_model *m, const struct zf_par
     for (size_t i = 0; i < n; i++) to[i] = (float)(std * zf_normal(seed, ZF_STREAM_INIT, stream, i));
 }
 
-static enum zf_status fill_weights(struct zf_model *m, const struct zf_source *sources, uint64_t seed, struct zf_err *e)
+static enum zf_status fill_weights(struct zf_model *m, const struct zf_weight_source *sources, uint64_t seed, struct zf_err *e)
 {
     const struct zf_device_type *t = m->device->type;
     size_t largest = 0;
@@ -158,7 +158,7 @@ enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config 
                              struct zf_device *d, struct zf_err *e)
 {
     *out = (struct zf_model){.config = *c, .device = d};
-    struct zf_source *sources = NULL;
+    struct zf_weight_source *sources = NULL;
     void *weights;
     enum zf_status s;
     ZF_GOTO(fail, s, zf_params_build(&out->params, &out->config, &out->arena, e));

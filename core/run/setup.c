@@ -134,7 +134,7 @@ enum zf_status zf_setup_weights(struct zf_setup *s, struct zf_err *e)
     ZF_TRY(zf_hf_open(&s->hf, s->o->path, e));
     if (s->hf.note[0]) zf_setup_note(s, s->o->path, "%s", s->hf.note);
     char note[512];
-    struct zf_source *found = calloc(s->params.count, sizeof *found);
+    struct zf_weight_source *found = calloc(s->params.count, sizeof *found);
     if (!found) return zf_fail_memory(e, "the list of tensors");
     enum zf_status status = zf_sources_find(found, &s->config, &s->params, &s->hf, note, sizeof note, e);
     if (!status && note[0]) zf_setup_note(s, s->o->path, "%s", note);
