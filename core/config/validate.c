@@ -96,6 +96,7 @@ RULE(patience_idle, o->patience > 0 && !o->valid_every)
 RULE(best_blind, o->keep_best && !has_validation(o))
 RULE(best_idle, o->keep_best && !o->valid_every)
 RULE(no_separator, !o->documents[0])
+RULE(choices_blind, o->choices.count && o->valid_split > 0)
 RULE(two_prompts, o->prompt[0] && o->prompt_file[0])
 RULE(two_responses, o->response[0] && o->response_file[0])
 
@@ -142,6 +143,8 @@ static const struct rule {
     {row_of_one, ZF_OPT_sequence_length, ZF_OPT_sequence_length, ALWAYS,
      "sequence_length is 1; 2 or more is expected, as a row of one token has nothing to predict; raise it"},
     {no_separator, ZF_OPT_documents, ZF_OPT_documents, ALWAYS, "documents is empty; file, blank or a separator is expected; give one"},
+    {choices_blind, ZF_OPT_choices, ZF_OPT_valid_split, ALWAYS,
+     "choices beside valid_split; they are scored on the files of `valid`; name a file there instead"},
     {two_prompts, ZF_OPT_prompt_file, ZF_OPT_prompt, ALWAYS,
      "prompt_file beside prompt ({@prompt}); one of the two is expected; take one out"},
     {two_responses, ZF_OPT_response_file, ZF_OPT_response, ALWAYS,

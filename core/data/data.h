@@ -18,6 +18,8 @@ struct zf_source {
     uint32_t tokens; /* of the document that stands in a row */
 };
 
+#define ZF_SOURCE_CHOSEN 0x80000000u /* in zf_source.file, of a dataset with every_choice: the record's own choice */
+
 enum { ZF_LENGTH_BINS = 24 }; /* bin b: documents of 2^b .. 2^(b+1)-1 tokens */
 
 /* Everything that is cut, dropped, left out or suspicious is counted, and shown before training. Numbers only, so that it can be stored as

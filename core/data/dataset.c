@@ -1,88 +1,151 @@
-/* Datasets: the format of the files, the rows once they are filled, slices, order. */
-#include "core/data/dataset_impl.h"
+/* Datasets: the key under which rows are kept, building or finding them, what there is to say about them, slices, order. */
+#include "core/data/build.h"
 
+#include "core/base/file.h"
 #include "core/base/rng.h"
-#include "core/tokenizer/tokenizer_impl.h"
 
+#include <fcntl.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <xxhash.h>
 
-enum { DEFAULT_LENGTH = 1024, NAMED_ROWS = 5 };
+enum { DEFAULT_LENGTH = 1024, HASH_BLOCK = 1 << 20, PLACES = 4096 };
+static const uint64_t large = (uint64_t)32 << 20; /* bytes of input from which rows are kept on disk */
 
-static const struct {
-    const char *extension, *name;
+/* Everything that zf_dataset_open finds out on its way. */
+struct opening {
+    const struct zf_dataset_options *o;
+    const volatile int *stop;
     enum zf_data_format format;
-} formats[] = {
-    {".txt", "text", ZF_DATA_TEXT},     {".md", "text", ZF_DATA_TEXT},   {".safetensors", "tokens", ZF_DATA_TOKENS},
-    {".jsonl", "jsonl", ZF_DATA_JSONL}, {".json", "json", ZF_DATA_JSON}, {".tsv", "tsv", ZF_DATA_TSV},
-    {".csv", "csv", ZF_DATA_CSV},
+    size_t length;
+    int32_t eos; /* -1: none is added */
+    bool specials, wants_eos;
+    uint64_t bytes; /* of all files */
+    unsigned char key[16];
+    char *path; /* of the rows' file; NULL: in memory */
+    struct zf_build *build;
+    char why[256]; /* there is no folder to keep rows in */
 };
 
-static enum zf_status find_format(enum zf_data_format *out, const struct zf_dataset_options *o, const char *file, struct zf_err *e)
+static enum zf_status check_options(struct opening *p, struct zf_err *e)
 {
-    const char *name = strrchr(file, '/');
-    const char *dot = strrchr(name ? name + 1 : file, '.');
-    *out = o->format;
-    for (size_t i = 0; i < sizeof formats / sizeof *formats && *out == ZF_DATA_AUTO; i++) {
-        if (dot && !strcasecmp(dot, formats[i].extension)) *out = formats[i].format;
+    const struct zf_dataset_options *o = p->o;
+    if (!o->file_count) return zf_fail(e, ZF_USAGE, NULL, "no data file is given");
+    for (size_t i = 0; i < o->file_count; i++) {
+        enum zf_data_format this = o->format;
+        ZF_TRY(zf_data_format_find(&this, o->files[i], e));
+        if (i && this != p->format)
+            return zf_fail(e, ZF_USAGE, o->files[i], "it is %s, but %s is %s; give files of one format, or set format",
+                           zf_data_format_name(this), o->files[0], zf_data_format_name(p->format));
+        p->format = this;
     }
-    if (*out == ZF_DATA_TEXT || *out == ZF_DATA_TOKENS) return ZF_OK;
-    if (*out == ZF_DATA_AUTO) {
-        return zf_fail(e, ZF_USAGE, file,
-                       "its format cannot be told from '%s'; expected .txt, .md or .safetensors: rename it or set format = text or tokens",
-                       dot ? dot : "a name without extension");
-    }
-    const char *what = "?";
-    for (size_t i = 0; i < sizeof formats / sizeof *formats; i++) {
-        if (formats[i].format == *out) what = formats[i].name;
-    }
-    return zf_fail(e, ZF_USAGE, file,
-                   "format %s is not supported by this version, which has text and tokens; convert the file to one of them", what);
+    bool records = p->format != ZF_DATA_TOKENS && p->format != ZF_DATA_TEXT;
+    const char *idle = o->choice_count ? "choices" : o->prompt && *o->prompt ? "prompt" : o->response && *o->response ? "response" : NULL;
+    if (!records && idle)
+        return zf_fail(e, ZF_USAGE, idle, "it is for records, but %s is %s; take it out, or give jsonl, json, tsv or csv", o->files[0],
+                       zf_data_format_name(p->format));
+    if (p->format == ZF_DATA_TOKENS) return ZF_OK;
+    if (!o->tokenizer) return zf_fail(e, ZF_USAGE, o->files[0], "text needs a tokenizer; none is given");
+    if (o->documents && !*o->documents)
+        return zf_fail(e, ZF_USAGE, NULL, "documents is an empty separator; expected file, blank or some text");
+    if (o->sequence_length > o->context)
+        return zf_fail(e, ZF_USAGE, NULL, "sequence_length %zu is more than the model's context; at most %zu", o->sequence_length,
+                       o->context);
+    p->length = o->sequence_length ? o->sequence_length : o->context < DEFAULT_LENGTH ? o->context : DEFAULT_LENGTH;
+    if (!p->length || p->length > INT32_MAX)
+        return zf_fail(e, ZF_USAGE, NULL, "rows of %zu tokens; expected 1 to %d", p->length, INT32_MAX);
+    p->wants_eos = o->add_eos;
+    p->eos = zf_tokenizer_eos(o->tokenizer);
+    /* `bytes` on a model of 256 ids: its one special token has no id there, so the text is bytes and nothing else. */
+    p->specials = !zf_tokenizer_takes_bytes(o->tokenizer) || (size_t)p->eos < o->vocab;
+    if (p->eos >= 0 && (size_t)p->eos >= o->vocab) p->eos = -1;
+    return ZF_OK;
 }
 
-enum zf_status zf_filling_stopped(const struct zf_filling *f, struct zf_err *e)
+static enum zf_status measure(struct opening *p, struct zf_err *e)
 {
-    return f->stop && *f->stop ? zf_fail(e, ZF_STOPPED, NULL, "stopped while reading the data") : ZF_OK;
+    for (size_t i = 0; i < p->o->file_count; i++) {
+        struct stat st;
+        if (stat(p->o->files[i], &st)) {
+            zf_fail_errno(e, p->o->files[i], "cannot open it");
+            return zf_unreadable(e);
+        }
+        p->bytes += (uint64_t)st.st_size;
+    }
+    return ZF_OK;
 }
 
-enum zf_status zf_filling_row(struct zf_filling *f, size_t begin, size_t length, size_t label_tokens, struct zf_err *e)
+static void add(XXH3_state_t *h, const void *data, size_t size)
 {
-    void *p = f->store->rows;
-    enum zf_status s = zf_grow(&p, &f->store->row_room, f->store->row_count + 1, sizeof *f->store->rows, e);
-    f->store->rows = p;
-    if (s == ZF_OK) f->store->rows[f->store->row_count++] = (struct zf_row_place){begin, (uint32_t)length, (uint32_t)label_tokens};
+    XXH3_128bits_update(h, &size, sizeof size); /* so that neighbours cannot flow into each other */
+    if (size) XXH3_128bits_update(h, data, size);
+}
+
+static void add_text(XXH3_state_t *h, const char *text)
+{
+    add(h, text ? text : "", text ? strlen(text) + 1 : 0);
+}
+
+static enum zf_status add_content(XXH3_state_t *h, const char *file, const volatile int *stop, struct zf_err *e)
+{
+    char *block = malloc(HASH_BLOCK);
+    int fd = open(file, O_RDONLY | O_CLOEXEC);
+    enum zf_status s = !block ? zf_fail_memory(e, "the data") : fd < 0 ? zf_fail_errno(e, file, "cannot open it") : ZF_OK;
+    uint64_t size = 0;
+    for (ssize_t n = 1; !s && n > 0;) {
+        n = read(fd, block, HASH_BLOCK);
+        if (n < 0) s = zf_fail_errno(e, file, "cannot read it");
+        if (n > 0) XXH3_128bits_update(h, block, (size_t)n), size += (uint64_t)n;
+        if (!s && stop && *stop) s = zf_fail(e, ZF_STOPPED, NULL, "stopped while reading the data");
+    }
+    add(h, &size, sizeof size);
+    if (fd >= 0) close(fd);
+    free(block);
+    if (s == ZF_IO) return zf_unreadable(e);
     return s;
 }
 
-static void store_free(struct zf_dataset_store *s)
+/* The same key: the same rows. */
+static enum zf_status make_key(struct opening *p, struct zf_err *e)
 {
-    if (!s) return;
-    free(s->ids.ids);
-    free(s->target);
-    free(s->document);
-    free(s->rows);
-    free(s);
+    const struct zf_dataset_options *o = p->o;
+    const uint64_t numbers[] = {p->format,       p->length,  p->format == ZF_DATA_TOKENS ? o->context : 0,
+                                o->vocab,        p->eos + 1, p->specials,
+                                o->long_rows,    o->pack,    o->skip_bad,
+                                o->every_choice, o->add_eos};
+    const struct zf_layout *layout = p->build ? zf_build_layout(p->build) : NULL;
+    XXH3_state_t *h = XXH3_createState();
+    if (!h) return zf_fail_memory(e, "the data");
+    XXH3_128bits_reset(h);
+    add_text(h, "zenflow rows 1");
+    add(h, numbers, sizeof numbers);
+    add_text(h, o->documents);
+    add(h, o->tokenizer ? zf_tokenizer_hash(o->tokenizer) : NULL, o->tokenizer ? 16 : 0);
+    add(h, layout ? zf_layout_hash(layout) : NULL, layout ? 16 : 0);
+    enum zf_status s = ZF_OK;
+    for (size_t i = 0; !s && i < o->file_count; i++) s = add_content(h, o->files[i], p->stop, e);
+    XXH128_canonical_t key;
+    XXH128_canonicalFromHash(&key, XXH3_128bits_digest(h));
+    memcpy(p->key, key.digest, sizeof p->key);
+    XXH3_freeState(h);
+    return s;
 }
 
-static void *shrink(void *p, size_t *room, size_t used, size_t element)
+/* Rows of small inputs stay in memory: making them again takes a second or two, and nobody wants to find them on the disk. A folder that
+ * was named is used whatever the size. */
+static enum zf_status choose_place(struct opening *p, struct zf_err *e)
 {
-    void *q = used ? realloc(p, used * element) : NULL;
-    if (q) *room = used;
-    return q ? q : p;
-}
-
-static void count_rows(struct zf_dataset *d)
-{
-    const struct zf_row_place *r = d->store->rows + d->first;
-    d->tokens = d->label_tokens = d->longest = d->unlabelled = 0;
-    for (size_t i = 0; i < d->rows; i++) {
-        d->tokens += r[i].length;
-        d->label_tokens += r[i].label_tokens;
-        if (r[i].length > d->longest) d->longest = r[i].length;
-        d->unlabelled += !r[i].label_tokens;
-    }
+    if (!zf_dataset_on_disk(p->o->cache, p->bytes)) return ZF_OK;
+    char *folder = zf_rows_folder(p->o->cache, p->why, sizeof p->why);
+    if (!folder) return ZF_OK;
+    enum zf_status s = make_key(p, e);
+    if (!s && !(p->path = zf_rows_path(folder, p->key))) s = zf_fail_memory(e, "a path");
+    free(folder);
+    return s;
 }
 
 static void add_note(struct zf_dataset *d, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
@@ -97,121 +160,183 @@ static void add_note(struct zf_dataset *d, const char *fmt, ...)
     va_end(ap);
 }
 
-static void write_note(struct zf_dataset *d, const struct zf_filling *f)
+static void write_note(struct zf_dataset *d, const struct opening *p)
 {
-    if (f->wants_eos && f->eos < 0)
+    const struct zf_data_stats *s = &d->store->stats;
+    const struct zf_dataset_options *o = p->o;
+    typedef unsigned long long number;
+    if (p->wants_eos && p->eos < 0)
         add_note(d, "no end token after documents: the tokenizer has none, or the model's vocabulary has no room for it");
-    if (f->empty_files) add_note(d, "%zu empty files", f->empty_files);
-    if (f->empty_documents) add_note(d, "%zu empty documents left out", f->empty_documents);
-    if (f->bad_documents) add_note(d, "%zu documents that are no UTF-8 left out", f->bad_documents);
-    if (f->recognised) add_note(d, "%zu special tokens written in the text were recognised as such", f->recognised);
-    if (d->unlabelled) add_note(d, "%zu of %zu rows have no label token", d->unlabelled, d->rows);
-    if (f->o->tokenizer && *zf_tokenizer_note(f->o->tokenizer)) add_note(d, "%s", zf_tokenizer_note(f->o->tokenizer));
+    if (p->why[0]) add_note(d, "rows are kept in memory: %s", p->why);
+    if (s->empty_files) add_note(d, "%llu empty files", (number)s->empty_files);
+    if (s->empty) add_note(d, "%llu empty documents left out", (number)s->empty);
+    if (s->bad)
+        add_note(d, "%llu records that cannot be read left out, the first at %s:%llu", (number)s->bad, o->files[s->first_bad.file],
+                 (number)s->first_bad.line);
+    if (s->truncated) add_note(d, "%llu documents truncated", (number)s->truncated);
+    if (s->split) add_note(d, "%llu documents split", (number)s->split);
+    if (s->dropped) add_note(d, "%llu documents dropped as too long", (number)s->dropped);
+    if (s->cut_tokens)
+        add_note(d, "%llu tokens lost by that (%.2g %%)", (number)s->cut_tokens,
+                 100.0 * (double)s->cut_tokens / (double)(s->cut_tokens + s->tokens));
+    if (s->duplicates && !o->every_choice) add_note(d, "%llu documents are equal to an earlier one", (number)s->duplicates);
+    if (s->recognised) add_note(d, "%llu special tokens written in the text were recognised as such", (number)s->recognised);
+    if (s->spelled_specials)
+        add_note(d, "%llu records spell a special token in their content; it was taken as ordinary text", (number)s->spelled_specials);
+    if (d->unlabelled) add_note(d, "%llu of %llu rows have no label token", (number)d->unlabelled, (number)d->rows);
+    if (o->tokenizer && p->format != ZF_DATA_TOKENS && *zf_tokenizer_note(o->tokenizer)) add_note(d, "%s", zf_tokenizer_note(o->tokenizer));
 }
 
-static enum zf_status check_filled(const struct zf_dataset *d, const struct zf_dataset_options *o, bool tokens, struct zf_err *e)
+/* What rows tell only together. */
+static enum zf_status count_rows(struct zf_dataset *d, struct zf_err *e)
 {
-    const char *file = o->files[0];
-    if (!d->rows) return zf_fail(e, ZF_FORMAT, file, "no usable row in %zu files: everything is empty; expected some text", o->file_count);
-    if (!d->label_tokens) {
-        return zf_fail(e, ZF_FORMAT, file, "none of its %zu rows has a label token (%s); nothing could be trained or scored", d->rows,
-                       tokens ? "all labels are -100, or every document is one token" : "every document is a single token");
-    }
-    if (!tokens || o->skip_bad || d->unlabelled * 100 <= d->rows) return ZF_OK;
-    char named[128] = "";
-    size_t n = 0, shown = 0;
-    for (size_t i = 0; i < d->rows && shown < NAMED_ROWS; i++) {
-        if (!d->store->rows[i].label_tokens) n += (size_t)snprintf(named + n, sizeof named - n, "%s%zu", shown++ ? ", " : "", i);
-    }
-    return zf_fail(e, ZF_FORMAT, file,
-                   "%zu of %zu rows have no label token (rows %s%s, from 0), more than 1 %%; correct the labels, or set skip_bad = yes",
-                   d->unlabelled, d->rows, named, d->unlabelled > shown ? ", ..." : "");
-}
-
-static enum zf_status fill(struct zf_dataset *d, struct zf_filling *f, enum zf_data_format *format, struct zf_err *e)
-{
-    const struct zf_dataset_options *o = f->o;
-    if (!o->file_count) return zf_fail(e, ZF_USAGE, NULL, "no data file is given");
-    for (size_t i = 0; i < o->file_count; i++) {
-        enum zf_data_format this;
-        ZF_TRY(find_format(&this, o, o->files[i], e));
-        if (i && this != *format)
-            return zf_fail(e, ZF_USAGE, o->files[i], "it has another format than %s; give files of one format", o->files[0]);
-        *format = this;
-    }
-    if (*format == ZF_DATA_TOKENS) {
-        ZF_TRY(zf_fill_tokens(f, e));
-    } else {
-        if (!o->tokenizer) return zf_fail(e, ZF_USAGE, o->files[0], "text needs a tokenizer; none is given");
-        if (o->documents && !*o->documents)
-            return zf_fail(e, ZF_USAGE, NULL, "documents is an empty separator; expected file, blank or some text");
-        if (o->sequence_length > o->context) {
-            return zf_fail(e, ZF_USAGE, NULL, "sequence_length %zu is more than the model's context; at most %zu", o->sequence_length,
-                           o->context);
+    struct zf_row_place *places = malloc(PLACES * sizeof *places);
+    enum zf_status s = places ? ZF_OK : zf_fail_memory(e, "the data");
+    for (uint64_t at = 0; !s && at < d->rows;) {
+        size_t n = d->rows - at < PLACES ? (size_t)(d->rows - at) : PLACES;
+        s = zf_dataset_places(d, at, n, places, e);
+        for (size_t i = 0; !s && i < n; i++) {
+            d->tokens += places[i].length;
+            d->label_tokens += places[i].label_tokens;
+            if (places[i].length > d->longest) d->longest = places[i].length;
+            d->unlabelled += !places[i].label_tokens;
         }
-        f->length = o->sequence_length ? o->sequence_length : o->context < DEFAULT_LENGTH ? o->context : DEFAULT_LENGTH;
-        if (!f->length || f->length > INT32_MAX)
-            return zf_fail(e, ZF_USAGE, NULL, "rows of %zu tokens; expected 1 to %d", f->length, INT32_MAX);
-        f->wants_eos = o->add_eos;
-        f->eos = zf_tokenizer_eos(o->tokenizer);
-        /* `bytes` on a model of 256 ids: its one special token has no id there, so the text is bytes and nothing else. */
-        f->specials = !o->tokenizer->bytes || (size_t)f->eos < o->vocab;
-        if (!o->add_eos || (f->eos >= 0 && (size_t)f->eos >= o->vocab)) f->eos = -1;
-        for (size_t i = 0; i < o->file_count; i++) ZF_TRY(zf_fill_text(f, o->files[i], e));
+        at += n;
     }
-    d->rows = d->store->row_count;
-    d->documents = f->documents;
-    count_rows(d);
-    return check_filled(d, o, *format == ZF_DATA_TOKENS, e);
+    free(places);
+    return s;
+}
+
+static enum zf_status check_long(const struct opening *p, const struct zf_data_stats *s, struct zf_err *e)
+{
+    if (p->format == ZF_DATA_TOKENS || p->format == ZF_DATA_TEXT || p->o->long_rows != ZF_LONG_ERROR || !s->dropped) return ZF_OK;
+    char where[sizeof e->where];
+    snprintf(where, sizeof where, "%.480s:%llu", p->o->files[s->first_long.file], (unsigned long long)s->first_long.line);
+    return zf_fail(
+        e, ZF_FORMAT, where,
+        "this record and %llu others of %llu are longer than sequence_length, %zu tokens (the longest has %llu); raise it, or set "
+        "long_rows = truncate, split or drop",
+        (unsigned long long)s->dropped - 1, (unsigned long long)s->documents, p->length, (unsigned long long)s->longest_document);
+}
+
+static enum zf_status check_rows(const struct zf_dataset *d, const struct opening *p, struct zf_err *e)
+{
+    const struct zf_dataset_options *o = p->o;
+    const struct zf_data_stats *s = &d->store->stats;
+    bool tokens = p->format == ZF_DATA_TOKENS;
+    typedef unsigned long long number;
+    ZF_TRY(check_long(p, s, e));
+    if (!d->rows)
+        return zf_fail(e, ZF_FORMAT, o->files[0], "no usable row in %zu files: %s; expected some %s", o->file_count,
+                       s->bad       ? "nothing that can be read"
+                       : s->dropped ? "all documents were dropped as too long"
+                                    : "everything is empty",
+                       p->format == ZF_DATA_TEXT ? "text" : "records");
+    if (!d->label_tokens)
+        return zf_fail(e, ZF_FORMAT, o->files[0], "none of its %llu rows has a label token (%s); nothing could be trained or scored",
+                       (number)d->rows,
+                       tokens                      ? "all labels are -100, or every document is one token"
+                       : p->format == ZF_DATA_TEXT ? "every document is a single token"
+                                                   : "no record has an answer, or all answers were cut off");
+    uint64_t bad = s->unlabelled, of = tokens ? d->rows : s->documents;
+    if (p->format == ZF_DATA_TEXT || o->skip_bad || bad * 100 <= of) return ZF_OK;
+    return zf_fail(e, ZF_FORMAT, o->files[0],
+                   "%llu of %llu %s have no label token (the first: %s:%llu%s), more than 1 %%; correct them, or set skip_bad = yes",
+                   (number)bad, (number)of, tokens ? "rows" : "documents", o->files[s->first_unlabelled.file],
+                   (number)s->first_unlabelled.line, tokens ? ", from 0" : "");
+}
+
+static enum zf_status build(struct zf_dataset *d, struct opening *p, struct zf_err *e)
+{
+    struct zf_rows_writer *w;
+    struct zf_data_stats stats = {0};
+    ZF_TRY(zf_rows_create(&w, p->path, p->key, e));
+    enum zf_status s = p->build ? zf_build_rows(p->build, w, &stats, e) : zf_build_tokens(p->o, w, &stats, p->stop, e);
+    if (s) {
+        zf_rows_discard(w);
+    } else {
+        s = zf_rows_finish(w, &stats, "", d->store, e);
+    }
+    if (s == ZF_IO && p->path) {
+        size_t n = strlen(e->message);
+        snprintf(e->message + n, sizeof e->message - n,
+                 "; free some space, or set cache = ANOTHER FOLDER, or cache = no to keep rows in memory");
+    }
+    return s;
+}
+
+static enum zf_status fill(struct zf_dataset *d, struct opening *p, struct zf_err *e)
+{
+    ZF_TRY(check_options(p, e));
+    ZF_TRY(measure(p, e));
+    if (p->format != ZF_DATA_TOKENS) {
+        bool adds = p->format != ZF_DATA_TEXT || p->o->add_eos; /* of records, the layout decides */
+        const struct zf_build_options b = {.data = p->o,
+                                           .format = p->format,
+                                           .length = p->length,
+                                           .eos = adds ? p->eos : -1,
+                                           .specials = p->specials,
+                                           .total = p->bytes,
+                                           .stop = p->stop};
+        ZF_TRY(zf_build_begin(&p->build, &b, e));
+    }
+    ZF_TRY(choose_place(p, e));
+    bool damaged = false;
+    if (p->path) ZF_TRY(zf_rows_open(d->store, p->path, p->key, &damaged, e));
+    if (d->store->fd < 0) ZF_TRY(build(d, p, e));
+    if (damaged) add_note(d, "%s was damaged and has been made again", p->path);
+    d->rows = d->store->rows;
+    if (d->store->in_memory) d->bytes = d->store->bytes;
+    const struct zf_layout *layout = p->build ? zf_build_layout(p->build) : NULL;
+    if (layout && !(d->layout = strdup(zf_layout_describe(layout)))) return zf_fail_memory(e, "the data");
+    if (p->path && !(d->cached = strdup(p->path))) return zf_fail_memory(e, "the data");
+    ZF_TRY(count_rows(d, e));
+    ZF_TRY(check_rows(d, p, e));
+    write_note(d, p);
+    return ZF_OK;
 }
 
 enum zf_status zf_dataset_open(struct zf_dataset *out, const struct zf_dataset_options *o, const volatile int *stop, struct zf_err *e)
 {
     *out = (struct zf_dataset){.store = calloc(1, sizeof *out->store)};
     if (!out->store) return zf_fail_memory(e, "the data");
-    struct zf_filling f = {.store = out->store, .o = o, .stop = stop, .eos = -1};
-    enum zf_data_format format = ZF_DATA_AUTO;
-    enum zf_status s = fill(out, &f, &format, e);
-    if (s != ZF_OK) {
-        zf_dataset_close(out);
-        return s;
-    }
-    struct zf_dataset_store *d = out->store;
-    d->ids.ids = shrink(d->ids.ids, &d->ids.room, d->ids.count, sizeof *d->ids.ids);
-    d->rows = shrink(d->rows, &d->row_room, d->row_count, sizeof *d->rows);
-    size_t arrays = 1u + (d->target != NULL) + (d->document != NULL);
-    out->bytes = sizeof *d + d->ids.room * sizeof *d->ids.ids * arrays + d->row_room * sizeof *d->rows;
-    write_note(out, &f);
-    return ZF_OK;
+    out->store->fd = -1;
+    struct opening p = {.o = o, .stop = stop, .eos = -1};
+    enum zf_status s = fill(out, &p, e);
+    zf_build_end(p.build);
+    free(p.path);
+    if (s) zf_dataset_close(out);
+    return s;
 }
 
 void zf_dataset_close(struct zf_dataset *d)
 {
-    if (!d->slice) store_free(d->store);
+    if (!d->slice && d->store) {
+        if (d->store->fd >= 0) zf_rows_close(d->store);
+        free(d->store);
+        free(d->layout);
+        free(d->cached);
+    }
     *d = (struct zf_dataset){0};
 }
 
-struct zf_row zf_dataset_row(const struct zf_dataset *d, size_t row)
+enum zf_status zf_dataset_read(const struct zf_dataset *d, uint64_t row, struct zf_row_buffer *b, struct zf_row *out, struct zf_err *e)
 {
-    const struct zf_dataset_store *s = d->store;
-    const struct zf_row_place *r = &s->rows[d->first + row];
-    return (struct zf_row){.ids = s->ids.ids + r->begin,
-                           .target = s->target ? s->target + r->begin : s->ids.ids + r->begin + 1,
-                           .document = s->document ? s->document + r->begin : NULL,
-                           .length = r->length,
-                           .label_tokens = r->label_tokens};
+    return zf_rows_read(d->store, d->first + row, b, out, e);
 }
 
-void zf_dataset_slice(struct zf_dataset *out, const struct zf_dataset *of, size_t first, size_t count)
+enum zf_status zf_dataset_places(const struct zf_dataset *d, uint64_t first, size_t count, struct zf_row_place *out, struct zf_err *e)
+{
+    return zf_rows_places(d->store, d->first + first, count, out, e);
+}
+
+enum zf_status zf_dataset_slice(struct zf_dataset *out, const struct zf_dataset *of, uint64_t first, uint64_t count, struct zf_err *e)
 {
     if (first > of->rows) first = of->rows;
     if (count > of->rows - first) count = of->rows - first;
-    *out = (struct zf_dataset){.rows = count, .store = of->store, .first = of->first + first, .slice = true};
-    count_rows(out);
-    for (size_t i = 0; i < count; i++) { /* documents of text may span rows; here a row's own are counted */
-        struct zf_row r = zf_dataset_row(out, i);
-        out->documents += r.document ? (size_t)r.document[r.length - 1] + 1 : 1;
-    }
+    *out = (struct zf_dataset){
+        .rows = count, .store = of->store, .first = of->first + first, .slice = true, .layout = of->layout, .cached = of->cached};
+    return count_rows(out, e);
 }
 
 uint64_t zf_order_row(const struct zf_order *o, uint64_t position)

@@ -52,6 +52,8 @@ struct zf_dataset {
  * allowed: ZF_FORMAT, with file, line and what to do. Polls *stop (may be NULL) and returns ZF_STOPPED when it becomes true. */
 enum zf_status zf_dataset_open(struct zf_dataset *out, const struct zf_dataset_options *o, const volatile int *stop, struct zf_err *e);
 void zf_dataset_close(struct zf_dataset *d);
+/* Whether rows of inputs of this many bytes are kept in a file, if its folder can be made. cache: as in the options. */
+bool zf_dataset_on_disk(const char *cache, uint64_t bytes);
 
 /* Rows and places of a dataset; see rows.h. */
 enum zf_status zf_dataset_read(const struct zf_dataset *d, uint64_t row, struct zf_row_buffer *b, struct zf_row *out, struct zf_err *e);

@@ -1,19 +1,19 @@
-/* Safetensors files with input_ids [N][T] and, if they like, labels and document -> rows as they are.
- * Two passes over the files: the first finds how much there is, so that nothing grows in the second. */
-#include "core/data/dataset_impl.h"
+/* Safetensors files with input_ids [N][T] and, if they like, labels and document -> rows as they are. */
+#include "core/data/build.h"
 
 #include "checkpoints/safetensors.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <xxhash.h>
 
-enum { NO_LABEL = -100 };
+enum { NO_LABEL = -100, FORGET = 32 << 20 };
 
 struct file_tensors {
     struct zf_safetensors st;
     const struct zf_st_tensor *ids, *labels, *document;
 };
-
 static enum zf_status check_same_shape(const struct zf_st_tensor *t, const struct zf_st_tensor *ids, const char *file, struct zf_err *e)
 {
     if (!t || (t->rank == 2 && t->shape[0] == ids->shape[0] && t->shape[1] == ids->shape[1])) return ZF_OK;
@@ -51,35 +51,15 @@ static enum zf_status open_file(struct file_tensors *t, const char *file, size_t
     return s;
 }
 
-static enum zf_status measure(struct zf_filling *f, struct zf_err *e)
-{
-    size_t total = 0;
-    bool labels = false, documents = false;
-    struct zf_dataset_store *s = f->store;
-    for (size_t i = 0; i < f->o->file_count; i++) {
-        struct file_tensors t;
-        ZF_TRY(open_file(&t, f->o->files[i], f->o->context, e));
-        size_t slots = t.ids->elements + t.ids->shape[0]; /* elements fit the file, so this cannot overflow */
-        labels |= t.labels || t.document;
-        documents |= t.document != NULL;
-        zf_st_close(&t.st);
-        if (slots > SIZE_MAX / 16 - total) return zf_fail_memory(e, "the data");
-        total += slots;
-    }
-    s->ids.ids = malloc(total * sizeof *s->ids.ids);
-    if (labels) s->target = malloc(total * sizeof *s->target);
-    if (documents) s->document = malloc(total * sizeof *s->document);
-    if (!s->ids.ids || (labels && !s->target) || (documents && !s->document)) return zf_fail_memory(e, "the data");
-    s->ids.room = total;
-    return ZF_OK;
-}
-
 struct row_values { /* [length] each, as they are in the file */
     int64_t *ids, *labels, *document;
+    uint32_t *tokens; /* the same as rows keep it */
+    int32_t *targets;
+    struct zf_source *sources;
     size_t length;
 };
 
-static enum zf_status read_row(struct row_values *v, const struct file_tensors *t, size_t row, struct zf_err *e)
+static enum zf_status read_row(const struct row_values *v, const struct file_tensors *t, size_t row, struct zf_err *e)
 {
     size_t first = row * v->length;
     ZF_TRY(zf_st_integers(v->ids, t->ids, first, v->length, e));
@@ -110,60 +90,79 @@ static enum zf_status check_row(const struct row_values *v, const struct file_te
     return ZF_OK;
 }
 
-static enum zf_status put_row(struct zf_filling *f, const struct row_values *v, const struct file_tensors *t, struct zf_err *e)
+/* Where every label is its token or none, the tokens say it themselves; else the row has targets of its own. */
+static enum zf_status put_row(struct zf_rows_writer *w, const struct row_values *v, const struct file_tensors *t, size_t file, size_t row,
+                              struct zf_data_stats *stats, struct zf_err *e)
 {
-    struct zf_dataset_store *s = f->store;
-    size_t begin = s->ids.count, n = v->length, label_tokens = 0;
-    int32_t document = 0;
+    size_t n = v->length, label_tokens = 0, documents = 0;
+    bool own = false;
+    memset(v->sources, 0, n * sizeof *v->sources);
     for (size_t i = 0; i < n; i++) {
+        bool first = !i || (t->document && v->document[i] != v->document[i - 1]);
         bool ends = i + 1 == n || (t->document && v->document[i + 1] != v->document[i]);
-        int64_t label = ends ? NO_LABEL : t->labels ? v->labels[i + 1] : v->ids[i + 1];
-        s->ids.ids[begin + i] = (int32_t)v->ids[i];
-        if (s->target) s->target[begin + i] = label == NO_LABEL ? -1 : (int32_t)label;
-        if (s->document) s->document[begin + i] = document;
-        label_tokens += label != NO_LABEL;
-        document += ends;
+        bool trained = !first && (!t->labels || v->labels[i] != NO_LABEL);
+        int64_t target = ends ? NO_LABEL : t->labels ? v->labels[i + 1] : v->ids[i + 1];
+        v->tokens[i] = (uint32_t)v->ids[i] | (first ? ZF_TOKEN_FIRST : 0) | (trained ? ZF_TOKEN_TRAINED : 0);
+        v->targets[i] = target == NO_LABEL ? -1 : (int32_t)target;
+        own |= trained && t->labels && v->labels[i] != v->ids[i];
+        label_tokens += target != NO_LABEL;
+        if (first) v->sources[documents++] = (struct zf_source){.line = row, .file = (uint32_t)file};
+        v->sources[documents - 1].tokens++;
     }
-    s->ids.ids[begin + n] = -1;
-    if (s->target) s->target[begin + n] = -1;
-    if (s->document) s->document[begin + n] = -1;
-    s->ids.count = begin + n + 1;
-    f->documents += (size_t)document;
-    return zf_filling_row(f, begin, n, label_tokens, e);
+    if (!label_tokens && !stats->unlabelled++) stats->first_unlabelled = (struct zf_source){.line = row, .file = (uint32_t)file};
+    stats->records++;
+    stats->documents += documents;
+    for (size_t i = 0; i < documents; i++) {
+        size_t bin = (size_t)(31 - __builtin_clz(v->sources[i].tokens));
+        stats->lengths[bin < ZF_LENGTH_BINS ? bin : ZF_LENGTH_BINS - 1]++;
+        if (v->sources[i].tokens > stats->longest_document) stats->longest_document = v->sources[i].tokens;
+    }
+    ZF_TRY(zf_rows_document(w, XXH3_64bits(v->tokens, n * sizeof *v->tokens), e));
+    return zf_rows_add(w, v->tokens, own ? v->targets : NULL, n, label_tokens, v->sources, documents, e);
 }
 
-static enum zf_status fill_file(struct zf_filling *f, struct row_values *v, const struct file_tensors *t, const char *file,
-                                struct zf_err *e)
+static enum zf_status put_file(struct zf_rows_writer *w, const struct zf_dataset_options *o, const struct row_values *v,
+                               const struct file_tensors *t, size_t file, struct zf_data_stats *stats, const volatile int *stop,
+                               struct zf_err *e)
 {
-    size_t rows = t->ids->shape[0], since_poll = 0;
-    if (f->store->ids.room - f->store->ids.count < t->ids->elements + rows)
-        return zf_fail(e, ZF_FORMAT, file, "it changed while it was read");
+    size_t rows = t->ids->shape[0], since = 0;
     for (size_t r = 0; r < rows; r++) {
         ZF_TRY(read_row(v, t, r, e));
-        ZF_TRY(check_row(v, t, file, r, f->o->vocab, e));
-        ZF_TRY(put_row(f, v, t, e));
-        since_poll += v->length;
-        if (since_poll < 1 << 17) continue; /* 1 MB of i64 */
-        since_poll = 0;
-        ZF_TRY(zf_filling_stopped(f, e));
+        ZF_TRY(check_row(v, t, o->files[file], r, o->vocab, e));
+        ZF_TRY(put_row(w, v, t, file, r, stats, e));
+        since += v->length * 3 * sizeof *v->ids;
+        if (stop && *stop) return zf_fail(e, ZF_STOPPED, NULL, "stopped while reading the data");
+        if (since < FORGET) continue;
+        since = 0;
+        madvise((void *)(uintptr_t)t->st.map.data, t->st.map.size, MADV_DONTNEED); /* memory does not grow with the file */
     }
     return ZF_OK;
 }
 
-enum zf_status zf_fill_tokens(struct zf_filling *f, struct zf_err *e)
+enum zf_status zf_build_tokens(const struct zf_dataset_options *o, struct zf_rows_writer *w, struct zf_data_stats *stats,
+                               const volatile int *stop, struct zf_err *e)
 {
-    ZF_TRY(measure(f, e));
-    for (size_t i = 0; i < f->o->file_count; i++) {
+    for (size_t i = 0; i < o->file_count; i++) {
         struct file_tensors t;
-        ZF_TRY(open_file(&t, f->o->files[i], f->o->context, e));
+        ZF_TRY(open_file(&t, o->files[i], o->context, e));
         size_t n = t.ids->shape[1];
-        struct row_values v = {calloc(n, sizeof *v.ids), calloc(n, sizeof *v.labels), calloc(n, sizeof *v.document), n};
-        enum zf_status s = v.ids && v.labels && v.document ? fill_file(f, &v, &t, f->o->files[i], e) : zf_fail_memory(e, "the data");
+        struct row_values v = {.ids = calloc(n, sizeof *v.ids),
+                               .labels = calloc(n, sizeof *v.labels),
+                               .document = calloc(n, sizeof *v.document),
+                               .tokens = calloc(n, sizeof *v.tokens),
+                               .targets = calloc(n, sizeof *v.targets),
+                               .sources = calloc(n, sizeof *v.sources),
+                               .length = n};
+        bool memory = v.ids && v.labels && v.document && v.tokens && v.targets && v.sources;
+        enum zf_status s = memory ? put_file(w, o, &v, &t, i, stats, stop, e) : zf_fail_memory(e, "the data");
         free(v.ids);
         free(v.labels);
         free(v.document);
+        free(v.tokens);
+        free(v.targets);
+        free(v.sources);
         zf_st_close(&t.st);
-        if (s != ZF_OK) return s;
+        if (s) return s;
     }
     return ZF_OK;
 }

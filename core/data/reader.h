@@ -21,6 +21,7 @@ struct zf_reader_options {
     const char *documents;                                             /* text: "file", "blank", or a separator */
     size_t (*cut)(const void *context, const char *text, size_t size); /* text: as zf_tokenizer_cut */
     const void *context;
+    bool any_bytes;           /* text: bytes need not be UTF-8 (the tokenizer `bytes`) */
     const volatile int *stop; /* may be NULL; ZF_STOPPED soon after it becomes true, in the longest run of empty lines, too */
 };
 

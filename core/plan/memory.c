@@ -1,6 +1,8 @@
 /* The memory plan: pure arithmetic over shapes, saturating at SIZE_MAX, so that a model too large for the address space does not fit
  * either. */
 #include "core/plan/memory.h"
+
+#include "core/data/loader.h"
 #include "core/model/model.h"
 
 #include <stdarg.h>
@@ -44,7 +46,7 @@ static void plan_for(struct zf_memory_plan *p, const struct zf_memory_request *r
     p->bytes[ZF_PLAN_ACTIVATIONS] = w.activations;
     p->bytes[ZF_PLAN_LOGITS] = w.logits;
     p->bytes[ZF_PLAN_CACHE] = r->training ? 0 : multiply(multiply(row, c->layers), multiply(2 * sizeof(float), c->kv_heads * c->head_dim));
-    p->bytes[ZF_PLAN_BATCH] = w.batch;
+    p->bytes[ZF_PLAN_BATCH] = add(w.batch, r->loaders ? multiply(r->loaders, zf_loader_bytes(p->tokens)) : 0);
     p->bytes[ZF_PLAN_DATA] = r->data_bytes;
     p->bytes[ZF_PLAN_OTHER] = OTHER_BYTES;
     for (int i = 0; i < ZF_PLAN_ROWS; i++) p->total = add(p->total, p->bytes[i]);

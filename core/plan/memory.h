@@ -53,6 +53,7 @@ struct zf_memory_request {
         micro_batch;        /* sequences; micro_batch 0: auto, the largest that fits, at most 4096 tokens unless one row is longer */
     size_t sequence_length; /* the longest row that can occur, validation included */
     size_t data_bytes;      /* what the datasets will hold */
+    size_t loaders;         /* that read ahead at the same time, each with a queue of micro-batches */
     bool training;          /* false: forward only (check of generate) */
 };
 void zf_memory_plan_make(struct zf_memory_plan *out, const struct zf_memory_request *r, size_t limit);

@@ -1,5 +1,8 @@
 #include "core/run/setup.h"
 
+#include "core/base/clock.h"
+#include "kernels/host/host.h"
+
 #include <fnmatch.h>
 #include <limits.h>
 #include <stdio.h>
@@ -7,7 +10,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum { READING = 6 }; /* bytes of memory a byte of text while it is read; 5.5 were measured */
+enum { TEMPLATE_LIMIT = 1 << 20, TELL_EVERY = 5 /* seconds */ };
 
 void zf_setup_note(struct zf_setup *s, const char *where, const char *fmt, ...)
 {
@@ -102,9 +105,7 @@ static enum zf_status from_folder(struct zf_setup *s, struct zf_err *e)
     if (!status) {
         s->config_json = json_incref(s->hf.config);
         s->tokenizer_folder = path;
-        if (!zf_file_exists(tokenizer))
-            zf_fail(&s->tokenizer_error, ZF_FORMAT, path, "it has no tokenizer.json; text needs one, files of format tokens do not");
-        else if (zf_tokenizer_open(&s->tokenizer, path, &s->tokenizer_error))
+        if (zf_tokenizer_open(&s->tokenizer, path, &s->tokenizer_error) && zf_file_exists(tokenizer))
             zf_setup_note(s, s->tokenizer_error.where, "the tokenizer is not used: %s", s->tokenizer_error.message);
     }
     free(place);
@@ -142,49 +143,111 @@ enum zf_status zf_setup_weights(struct zf_setup *s, struct zf_err *e)
     return status;
 }
 
-static struct zf_dataset_options data_options(const struct zf_setup *s, const struct zf_strings *files)
+/* "VALUE=TEXT" or "TEXT", each of `choices`. */
+static enum zf_status read_choices(struct zf_setup *s, struct zf_err *e)
+{
+    const struct zf_strings *list = &s->o->choices;
+    if (!list->count) return ZF_OK;
+    if (list->count == 1)
+        return zf_fail(e, ZF_USAGE, "choices", "there is one; expected two or more to choose from, as VALUE=TEXT or TEXT");
+    s->choice = zf_arena_alloc(&s->arena, list->count * sizeof *s->choice);
+    if (!s->choice) return zf_fail_memory(e, "choices");
+    s->choice_count = list->count;
+    for (size_t i = 0; i < list->count; i++) {
+        const char *text = list->list[i], *equals = strchr(text, '=');
+        char *value = zf_arena_strndup(&s->arena, text, equals ? (size_t)(equals - text) : strlen(text));
+        if (!value) return zf_fail_memory(e, "choices");
+        s->choice[i] = (struct zf_choice){.value = value, .text = equals ? equals + 1 : value};
+        if (!*s->choice[i].text) return zf_fail(e, ZF_USAGE, "choices", "`%s` has no text; expected VALUE=TEXT or TEXT", text);
+        for (size_t k = 0; k < i; k++)
+            if (!strcmp(s->choice[k].value, value) || !strcmp(s->choice[k].text, s->choice[i].text))
+                return zf_fail(e, ZF_USAGE, "choices", "`%s` and `%s` are the same choice; expected different ones", list->list[k], text);
+    }
+    return ZF_OK;
+}
+
+/* A template's file without its last line end, which editors add. */
+static enum zf_status read_template(char **out, const char *path, struct zf_err *e)
+{
+    if (!*path) return ZF_OK;
+    ZF_TRY(zf_file_read(out, NULL, path, TEMPLATE_LIMIT, e));
+    size_t n = strlen(*out);
+    if (n && (*out)[n - 1] == '\n') (*out)[--n] = 0;
+    if (n && (*out)[n - 1] == '\r') (*out)[n - 1] = 0;
+    return ZF_OK;
+}
+
+static void told(void *context, uint64_t bytes, uint64_t of)
+{
+    struct zf_setup *s = context;
+    char done[32], all[32];
+    if (zf_clock() - s->told < TELL_EVERY) return;
+    s->told = zf_clock();
+    fprintf(stderr, "zenflow-console: note: reading the data: %s of %s\n", zf_bytes_text(bytes, done, sizeof done),
+            zf_bytes_text(of, all, sizeof all));
+}
+
+static struct zf_dataset_options data_options(struct zf_setup *s, const struct zf_strings *files)
 {
     const struct zf_options *o = s->o;
     return (struct zf_dataset_options){.files = (const char *const *)files->list,
                                        .file_count = files->count,
                                        .format = (enum zf_data_format)o->format,
                                        .tokenizer = s->tokenizer,
+                                       .folder = s->tokenizer_folder,
                                        .sequence_length = s->sequence_length,
                                        .context = s->config.context,
                                        .vocab = s->config.vocab,
                                        .documents = o->documents,
+                                       .prompt = s->prompt ? s->prompt : o->prompt,
+                                       .response = s->response ? s->response : o->response,
+                                       .choices = s->choice,
+                                       .choice_count = s->choice_count,
+                                       .chat = (enum zf_chat_kind)o->chat_template,
+                                       .long_rows = (enum zf_long_rows)o->long_rows,
+                                       .add_bos = (enum zf_switch)o->add_bos,
+                                       .train_all = o->train_on == ZF_TRAIN_ON_ALL,
+                                       .pack = o->pack,
                                        .add_eos = o->add_eos,
-                                       .skip_bad = o->skip_bad};
+                                       .skip_bad = o->skip_bad,
+                                       .cache = o->cache,
+                                       .threads = o->threads ? (int)o->threads : zf_host_cores(),
+                                       .progress = told,
+                                       .progress_context = s};
 }
 
 static bool is_tokens(const struct zf_setup *s, const char *file)
 {
-    const char *dot = strrchr(file, '.');
-    return s->o->format == ZF_FORMAT_TOKENS || (s->o->format == ZF_FORMAT_AUTO && dot && !strcasecmp(dot, ".safetensors"));
+    enum zf_data_format format = (enum zf_data_format)s->o->format;
+    struct zf_err ignored;
+    return !zf_data_format_find(&format, file, &ignored) && format == ZF_DATA_TOKENS;
 }
 
-/* Bytes that reading these files will take at most, and the longest row of `tokens` files: from sizes and headers alone, for the early
- * refusal. */
+/* Bytes that the rows of these files will take in memory at most, and the longest row of `tokens` files: from sizes and headers alone, for
+ * the early refusal. Rows in a file take none. */
 static void estimate(const struct zf_setup *s, const struct zf_strings *files, size_t *bytes, size_t *longest)
 {
+    size_t size = 0, tokens = 0;
     for (size_t i = 0; i < files->count; i++) {
         struct stat st;
         if (stat(files->list[i], &st) || !S_ISREG(st.st_mode)) continue;
         struct zf_safetensors t;
         struct zf_err ignored;
+        size += (size_t)st.st_size;
         if (is_tokens(s, files->list[i]) && !zf_st_open(&t, files->list[i], &ignored)) {
             const struct zf_st_tensor *ids = zf_st_find(&t, "input_ids");
             if (ids && ids->rank == 2) {
-                *bytes += 2 * ids->elements * sizeof(int32_t);
+                tokens += ids->elements;
                 if (ids->shape[1] > *longest) *longest = ids->shape[1];
             }
             zf_st_close(&t);
         } else {
-            /* int32 a token: a byte each with `bytes`, two or more on average with others */
-            *bytes += (s->tokenizer_folder ? 2 : sizeof(int32_t)) * (size_t)st.st_size;
+            /* a token a byte with `bytes`, two or more bytes a token on average with others */
+            tokens += s->tokenizer_folder ? (size_t)st.st_size / 2 : (size_t)st.st_size;
             if (s->sequence_length > *longest) *longest = s->sequence_length;
         }
     }
+    if (!zf_dataset_on_disk(s->o->cache, size)) *bytes += tokens * sizeof(int32_t);
 }
 
 /* A tokenizer that this version cannot read matters only where there is text. */
@@ -207,18 +270,19 @@ static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes
                                             .micro_batch = (size_t)o->micro_batch,
                                             .sequence_length = longest,
                                             .data_bytes = data_bytes,
+                                            .loaders = 2,
                                             .training = true};
     zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
     return zf_memory_plan_check(&s->plan, &s->request, &s->limits, e);
 }
 
-static void split_valid(struct zf_setup *s)
+static enum zf_status split_valid(struct zf_setup *s, struct zf_err *e)
 {
-    size_t held = (size_t)(s->o->valid_split * (double)s->all.rows + 0.5);
+    uint64_t held = (uint64_t)(s->o->valid_split * (double)s->all.rows + 0.5);
     if (s->o->valid_split > 0 && held == 0) held = 1;
     if (held >= s->all.rows) held = s->all.rows - 1;
-    zf_dataset_slice(&s->train, &s->all, 0, s->all.rows - held);
-    if (held) zf_dataset_slice(&s->valid, &s->all, s->all.rows - held, held);
+    ZF_TRY(zf_dataset_slice(&s->train, &s->all, 0, s->all.rows - held, e));
+    return held ? zf_dataset_slice(&s->valid, &s->all, s->all.rows - held, held, e) : ZF_OK;
 }
 
 /* `epochs` or `steps` -> both numbers. */
@@ -241,54 +305,59 @@ static enum zf_status count_steps(struct zf_setup *s, struct zf_err *e)
     return ZF_OK;
 }
 
-/* Reading text takes more for a while than what stays: the file, the pieces it is cut into, the ids as they grow. */
-static enum zf_status check_reading(const struct zf_setup *s, struct zf_err *e)
+static enum zf_status open_dataset(struct zf_setup *s, struct zf_dataset *out, const struct zf_strings *files, const char *name,
+                                   const volatile int *stop, struct zf_err *e)
 {
-    const struct zf_strings *both[] = {&s->o->train, &s->o->valid};
-    size_t most = 0;
-    struct stat st;
-    for (size_t i = 0; i < 2; i++)
-        for (size_t k = 0; k < both[i]->count; k++)
-            if (!is_tokens(s, both[i]->list[k]) && !stat(both[i]->list[k], &st) && S_ISREG(st.st_mode)) most += (size_t)st.st_size;
-    most *= READING;
-    if (most <= s->limits.least) return ZF_OK;
-    char need[32], have[32];
-    return zf_fail(e, ZF_MEMORY, "train",
-                   "reading this data takes about %s, but %s are left: %s; train on fewer or smaller files, or give them as `tokens`",
-                   zf_bytes_text(most, need, sizeof need), zf_bytes_text(s->limits.least, have, sizeof have), s->limits.least_name);
+    const struct zf_dataset_options d = data_options(s, files);
+    ZF_TRY(need_tokenizer(s, files, e));
+    ZF_TRY(zf_dataset_open(out, &d, stop, e));
+    if (out->note[0]) zf_setup_note(s, name, "%s", out->note);
+    return ZF_OK;
+}
+
+/* The validation files once more, each record with each of the choices. */
+static enum zf_status open_choices(struct zf_setup *s, const volatile int *stop, struct zf_err *e)
+{
+    if (!s->choice_count || !s->o->valid.count) return ZF_OK;
+    struct zf_dataset_options d = data_options(s, &s->o->valid);
+    d.every_choice = true;
+    d.train_all = false; /* an answer is scored, not its question */
+    return zf_dataset_open(&s->choices, &d, stop, e);
+}
+
+static size_t most(size_t a, size_t b)
+{
+    return a > b ? a : b;
 }
 
 enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struct zf_err *e)
 {
     const struct zf_options *o = s->o;
     size_t bytes = 0, longest = 0;
+    s->told = zf_clock();
+    ZF_TRY(read_choices(s, e));
+    ZF_TRY(read_template(&s->prompt, o->prompt_file, e));
+    ZF_TRY(read_template(&s->response, o->response_file, e));
     zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);
     estimate(s, &o->train, &bytes, &longest);
     estimate(s, &o->valid, &bytes, &longest);
-    ZF_TRY(check_reading(s, e));
     ZF_TRY(plan(s, longest ? longest : s->sequence_length, bytes, e));
 
-    ZF_TRY(need_tokenizer(s, &o->train, e));
-    ZF_TRY(need_tokenizer(s, &o->valid, e));
-    struct zf_dataset_options d = data_options(s, &o->train);
-    ZF_TRY(zf_dataset_open(&s->all, &d, stop, e));
-    if (s->all.note[0]) zf_setup_note(s, "train", "%s", s->all.note);
+    ZF_TRY(open_dataset(s, &s->all, &o->train, "train", stop, e));
     if (o->valid.count) {
-        d = data_options(s, &o->valid);
-        ZF_TRY(zf_dataset_open(&s->valid, &d, stop, e));
-        if (s->valid.note[0]) zf_setup_note(s, "valid", "%s", s->valid.note);
+        ZF_TRY(open_dataset(s, &s->valid, &o->valid, "valid", stop, e));
         s->train = s->all;
+        ZF_TRY(open_choices(s, stop, e));
     } else {
-        split_valid(s);
+        ZF_TRY(split_valid(s, e));
     }
     if (!s->train.label_tokens)
         return zf_fail(e, ZF_FORMAT, "train", "no token of the training rows is a target; there is nothing to learn");
     if (s->valid.rows && !s->valid.label_tokens)
         return zf_fail(e, ZF_FORMAT, "valid", "no token of the validation rows is a target; give more rows, with valid_split or valid");
-    longest = s->all.longest > s->valid.longest ? s->all.longest : s->valid.longest;
-    s->sequence_length = longest;
+    s->sequence_length = longest = most(most(s->all.longest, s->valid.longest), s->choices.longest);
     ZF_TRY(count_steps(s, e));
-    size_t held = s->all.bytes + (o->valid.count ? s->valid.bytes : 0);
+    size_t held = s->all.bytes + (o->valid.count ? s->valid.bytes : 0) + s->choices.bytes;
     /* what the data takes is resident by now: it counts in the plan, not once more in what is there */
     zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);
     s->limits.least = s->limits.least > SIZE_MAX - held ? SIZE_MAX : s->limits.least + held;
@@ -299,6 +368,9 @@ void zf_setup_free(struct zf_setup *s)
 {
     if (s->o && s->o->valid.count) zf_dataset_close(&s->valid);
     zf_dataset_close(&s->all);
+    zf_dataset_close(&s->choices);
+    free(s->prompt);
+    free(s->response);
     zf_tokenizer_close(s->tokenizer);
     zf_hf_close(&s->hf);
     json_decref(s->config_json);

@@ -3,7 +3,8 @@
  *
  * Stages, so that what cannot work is said early and nothing is written before all is known:
  *   zf_setup_model   config.json (or the from-scratch options), tokenizer, parameter list, freeze
- *   zf_setup_data    estimates what rows will need and refuses what cannot fit, then reads the data, then plans exactly */
+ *   zf_setup_data    estimates what rows will need and refuses what cannot fit, then reads the data, then plans exactly; tells on stderr
+ * how far it is when that takes long */
 #ifndef ZF_RUN_SETUP_H
 #define ZF_RUN_SETUP_H
 
@@ -24,10 +25,15 @@ struct zf_setup {
     const char *tokenizer_folder;        /* NULL: `bytes` or none */
     size_t sequence_length;              /* the longest row that can occur */
     struct zf_dataset all, train, valid; /* train is all, or the part of it that valid_split leaves; rows == 0: there is none */
-    uint64_t steps, total_rows;          /* total_rows: rows the run will take; less than steps * batch_size if the last step is smaller */
+    struct zf_dataset choices;           /* of the validation files: each record with each of the choices; rows == 0: there are none */
+    struct zf_choice *choice;            /* [choice_count], of the option */
+    size_t choice_count;
+    char *prompt, *response;    /* the templates, where files hold them */
+    uint64_t steps, total_rows; /* total_rows: rows the run will take; less than steps * batch_size if the last step is smaller */
     struct zf_memory_limits limits;
     struct zf_memory_plan plan;
     struct zf_memory_request request;
+    double told; /* when progress was last told */
     struct zf_err_list notes;
     struct zf_arena arena;
 };

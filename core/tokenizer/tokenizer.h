@@ -30,6 +30,7 @@ int32_t zf_tokenizer_bos(const struct zf_tokenizer *t); /* likewise */
 const struct zf_ids *zf_tokenizer_front(const struct zf_tokenizer *t);
 /* The id of an added token with exactly this text; -1: none. */
 int32_t zf_tokenizer_added(const struct zf_tokenizer *t, const char *text, size_t size);
+bool zf_tokenizer_takes_bytes(const struct zf_tokenizer *t); /* `bytes`: text need not be UTF-8 */
 bool zf_tokenizer_is_special(const struct zf_tokenizer *t, int32_t id);
 size_t zf_tokenizer_count_added(const struct zf_tokenizer *t, const char *text, size_t size); /* added tokens that text spells out */
 
