@@ -42,8 +42,8 @@ struct zf_weight_source {
     const struct zf_st_tensor *tensor;
     const char *file;
 };
-enum zf_status zf_sources_find(struct zf_weight_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf,
-                               char *note, size_t size, struct zf_err *e);
+enum zf_status zf_sources_find(struct zf_weight_source *found, const struct zf_model_config *c, const struct zf_params *p,
+                               const struct zf_hf *hf, char *note, size_t size, struct zf_err *e);
 
 /* Allocates gradients (training) and the workspace for micro-batches of up to `tokens` tokens. Once. */
 enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, bool training, struct zf_err *e);
@@ -52,6 +52,9 @@ enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positi
  * of the whole step). *total (device memory, double) += the sum of the losses. The batch's memory may be reused when this returns. */
 enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool backward, float loss_scale, double *total,
                              struct zf_err *e);
+
+/* Forward; the loss of each token (0 where it is no target), in order, to host memory: losses [tokens]. Waits. */
+enum zf_status zf_model_losses(struct zf_model *m, const struct zf_batch *b, float *losses, struct zf_err *e);
 
 /* Forward; logits [tokens][vocab] of all positions to host memory. Waits. */
 enum zf_status zf_model_logits(struct zf_model *m, const struct zf_batch *b, float *logits, struct zf_err *e);

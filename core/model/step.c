@@ -28,7 +28,8 @@ static enum zf_status head_backward(struct zf_model *m, struct zf_workspace *w, 
     return ZF_OK;
 }
 
-enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool backward, float loss_scale, double *total, struct zf_err *e)
+/* Forward and w->loss; with `backward` also the gradients of the head, and w->dy. */
+static enum zf_status token_losses(struct zf_model *m, const struct zf_batch *b, bool backward, float loss_scale, struct zf_err *e)
 {
     struct zf_workspace *w = m->work;
     size_t vocab = m->config.vocab;
@@ -40,8 +41,23 @@ enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool 
                  .rows = rows, .n = vocab, .ld = vocab, .scale = loss_scale, .gradient = backward);
         if (backward) ZF_TRY(head_backward(m, w, first, rows, e));
     }
+    return ZF_OK;
+}
+
+enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool backward, float loss_scale, double *total, struct zf_err *e)
+{
+    struct zf_workspace *w = m->work;
+    ZF_TRY(token_losses(m, b, backward, loss_scale, e));
     ZF_ISSUE(m, sum_losses, e, .loss = w->loss, .rows = b->tokens, .total = total);
     return backward ? zf_backward(m, w, b->tokens, b->segment_count, e) : ZF_OK;
+}
+
+enum zf_status zf_model_losses(struct zf_model *m, const struct zf_batch *b, float *losses, struct zf_err *e)
+{
+    const struct zf_device_type *t = m->device->type;
+    ZF_TRY(token_losses(m, b, false, 0, e));
+    enum zf_status s = t->copy(m->lane, losses, m->work->loss, b->tokens * sizeof *losses);
+    return s ? zf_lane_refused(m->device, m->lane, s, "losses", e) : t->lane_sync(m->lane, e);
 }
 
 enum zf_status zf_model_logits(struct zf_model *m, const struct zf_batch *b, float *logits, struct zf_err *e)

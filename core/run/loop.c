@@ -1,7 +1,8 @@
-/* The steps of a run: rows in their order, micro-batches, update, validation, exports. */
+/* The steps of a run: micro-batches from the loader, update, validation, exports. */
 #include "core/run/trainer.h"
 
 #include "core/base/clock.h"
+#include "core/run/choices.h"
 #include "core/run/locate.h"
 
 #include <dirent.h>
@@ -12,67 +13,84 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Rows `first` .. `first + count` of the run (order given) or of a dataset (order NULL). */
-struct stretch {
-    const struct zf_dataset *data;
-    const struct zf_order *order;
-    uint64_t first, count;
-};
-
-static struct zf_row row_at(const struct stretch *s, uint64_t i)
-{
-    uint64_t at = s->first + i;
-    return zf_dataset_row(s->data, (size_t)(s->order ? zf_order_row(s->order, at) : at));
-}
-
-static void count_tokens(const struct stretch *s, uint64_t *tokens, uint64_t *labels)
-{
-    *tokens = *labels = 0;
-    for (uint64_t i = 0; i < s->count; i++) {
-        struct zf_row r = row_at(s, i);
-        *tokens += r.length;
-        *labels += r.label_tokens;
-    }
-}
-
 static bool asked_to_stop(const struct zf_trainer *t)
 {
     return *t->stop != 0;
 }
 
-/* Issues all micro-batches; ZF_STOPPED between two of them if a signal came. */
-static enum zf_status micro_batches(struct zf_trainer *t, const struct stretch *s, bool backward, float scale, struct zf_err *e)
+/* Between two pieces of work: a sign of life, and an ear for signals. */
+static enum zf_status between(void *context, struct zf_err *e)
 {
-    size_t most = t->setup->plan.micro_batch;
-    for (uint64_t i = 0; i < s->count;) {
-        zf_batch_clear(&t->batch);
-        for (size_t k = 0; k < most && i < s->count; k++, i++) {
-            struct zf_row r = row_at(s, i);
-            zf_batch_add(&t->batch, &r);
-        }
-        ZF_TRY(zf_model_step(&t->model, &t->batch, backward, scale, t->optimizer.loss, e));
-        ZF_TRY(zf_lock_beat(t->lock, t->step, e));
-        if (asked_to_stop(t)) {
-            ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
-            return zf_fail(e, ZF_STOPPED, NULL, "a signal asked to end");
-        }
+    struct zf_trainer *t = context;
+    ZF_TRY(zf_lock_beat(t->lock, t->step, e));
+    if (!asked_to_stop(t)) return ZF_OK;
+    ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
+    return zf_fail(e, ZF_STOPPED, NULL, "a signal asked to end");
+}
+
+/* The next micro-batch where there must be one. */
+static enum zf_status next_load(struct zf_loader *l, const struct zf_load **out, struct zf_err *e)
+{
+    ZF_TRY(zf_loader_next(l, out, e));
+    return *out ? ZF_OK : zf_fail(e, ZF_FORMAT, NULL, "the data ended before the last step; this is a mistake in the program");
+}
+
+/* Issues the micro-batches of a step, of which `load` is the first; ZF_STOPPED between two of them if a signal came. */
+static enum zf_status micro_batches(struct zf_trainer *t, struct zf_loader *l, const struct zf_load *load, bool backward, float scale,
+                                    struct zf_err *e)
+{
+    for (;;) {
+        ZF_TRY(zf_model_step(&t->model, &load->batch, backward, scale, t->optimizer.loss, e));
+        ZF_TRY(between(t, e));
+        if (load->ends) return ZF_OK;
+        ZF_TRY(next_load(l, &load, e));
     }
-    return ZF_OK;
+}
+
+/* The mean loss over `rows` validation rows, as one step of the loader. */
+static enum zf_status validation_loss(struct zf_trainer *t, uint64_t rows, struct zf_valid_record *r, struct zf_err *e)
+{
+    const struct zf_memory_plan *p = &t->setup->plan;
+    struct zf_loader *l;
+    const struct zf_load *load;
+    double sum;
+    ZF_TRY(zf_loader_start(
+        &l,
+        &(struct zf_loader_options){
+            .data = &t->setup->valid, .count = rows, .step_rows = rows, .micro_batch = p->micro_batch, .room_tokens = p->tokens},
+        e));
+    enum zf_status s;
+    ZF_GOTO(end, s, zf_optimizer_begin_loss(&t->optimizer, e));
+    ZF_GOTO(end, s, next_load(l, &load, e));
+    r->tokens = load->label_tokens;
+    ZF_GOTO(end, s, micro_batches(t, l, load, false, 0, e));
+    ZF_GOTO(end, s, zf_optimizer_loss(&t->optimizer, &sum, e));
+    r->loss = r->tokens ? sum / (double)r->tokens : NAN;
+end:
+    zf_loader_stop(l);
+    return s;
 }
 
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e)
 {
-    struct stretch s = {.data = &t->setup->valid, .count = t->setup->valid.rows};
-    uint64_t most = (uint64_t)t->o->valid_batches * (uint64_t)t->o->batch_size, tokens, labels;
-    double from = zf_clock(), sum;
-    if (most && most < s.count) s.count = most;
-    count_tokens(&s, &tokens, &labels);
-    ZF_TRY(zf_optimizer_begin_loss(&t->optimizer, e));
-    ZF_TRY(micro_batches(t, &s, false, 0, e));
-    ZF_TRY(zf_optimizer_loss(&t->optimizer, &sum, e));
-    *loss = labels ? sum / (double)labels : NAN;
+    const struct zf_setup *s = t->setup;
+    uint64_t most = (uint64_t)t->o->valid_batches * (uint64_t)t->o->batch_size;
+    double from = zf_clock();
+    struct zf_valid_record r = {0};
+    ZF_TRY(validation_loss(t, most && most < s->valid.rows ? most : s->valid.rows, &r, e));
+    if (s->choices.rows) {
+        struct zf_choices c = {.data = &s->choices,
+                               .count = t->setup->choice_count,
+                               .most = most,
+                               .micro_batch = s->plan.micro_batch,
+                               .room_tokens = s->plan.tokens,
+                               .between = between,
+                               .context = t};
+        ZF_TRY(zf_choices_score(&c, &t->model, &r.records, &r.right, e));
+    }
+    *loss = r.loss;
     t->validated = t->step;
-    zf_record_valid(t, *loss, labels);
+    zf_record_valid(t, &r);
     zf_eta_pause(&t->eta, zf_clock() - from);
     return ZF_OK;
 }
@@ -165,19 +183,22 @@ static enum zf_status judge(struct zf_trainer *t, bool *enough, struct zf_err *e
 /* One optimizer step. ZF_STOPPED: dropped because of a signal. */
 static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, struct zf_err *e)
 {
-    uint64_t batch = (uint64_t)t->o->batch_size, first = t->step * batch;
-    struct stretch s = {.data = &t->setup->train, .order = &t->order, .first = first, .count = batch};
-    if (s.count > t->setup->total_rows - first) s.count = t->setup->total_rows - first;
+    const struct zf_load *load;
     double from = zf_clock();
-    *r = (struct zf_step_record){
-        .step = t->step + 1, .first_row = first, .last_row = first + s.count - 1, .rate = zf_schedule_rate(&t->schedule, t->step + 1)};
-    count_tokens(&s, &r->tokens, &r->label_tokens);
+    ZF_TRY(next_load(t->loader, &load, e));
+    *r = (struct zf_step_record){.step = t->step + 1,
+                                 .first_row = load->first,
+                                 .last_row = load->last,
+                                 .tokens = load->tokens,
+                                 .label_tokens = load->label_tokens,
+                                 .rate = zf_schedule_rate(&t->schedule, t->step + 1)};
     if (!r->label_tokens) {
         r->loss = r->norm.norm = r->norm.loss = NAN;
         r->norm.clip = 1;
+        while (!load->ends) ZF_TRY(next_load(t->loader, &load, e));
     } else {
         ZF_TRY(zf_optimizer_begin(&t->optimizer, e));
-        ZF_TRY(micro_batches(t, &s, true, 1.0f / (float)r->label_tokens, e));
+        ZF_TRY(micro_batches(t, t->loader, load, true, 1.0f / (float)r->label_tokens, e));
         ZF_TRY(zf_optimizer_step(&t->optimizer, &t->rule, r->rate, &r->norm, e));
         r->loss = r->norm.loss / (double)r->label_tokens;
     }
@@ -187,6 +208,29 @@ static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, s
     t->busy = busy;
     t->step++;
     return ZF_OK;
+}
+
+/* Where the documents of a training row come from: "FILE:LINE, FILE:LINE and 3 more". */
+static void describe_row(const struct zf_trainer *t, uint64_t row, char *out, size_t size)
+{
+    enum { NAMED = 3 };
+    const struct zf_strings *files = &t->o->train;
+    enum zf_data_format format = (enum zf_data_format)t->o->format;
+    struct zf_row_buffer buffer = {0};
+    struct zf_row r;
+    struct zf_err e;
+    size_t n = 0;
+    if (zf_dataset_read(&t->setup->train, row, &buffer, &r, &e)) r.documents = 0;
+    if (files->count && zf_data_format_find(&format, files->list[0], &e)) format = ZF_DATA_TEXT;
+    snprintf(out, size, "%s", r.documents ? "" : "an unknown place");
+    for (size_t i = 0; i < r.documents && i < NAMED && n < size; i++) {
+        const struct zf_source *from = &r.sources[i];
+        n += (size_t)snprintf(out + n, size - n, "%s%.300s%s%" PRIu64, i ? ", " : "",
+                              from->file < files->count ? files->list[from->file] : "?", format == ZF_DATA_TOKENS ? " row " : ":",
+                              from->line);
+    }
+    if (r.documents > NAMED && n < size) snprintf(out + n, size - n, " and %zu more", r.documents - NAMED);
+    zf_row_buffer_free(&buffer);
 }
 
 /* What a step without an update means. *end: the run is over. */
@@ -201,11 +245,14 @@ static void not_applied(struct zf_trainer *t, const struct zf_step_record *r, bo
         return;
     }
     t->in_row++;
+    uint64_t row = zf_order_row(&t->order, r->first_row);
+    char place[1024];
+    describe_row(t, row, place, sizeof place);
     /* fabs: a NaN's sign means nothing, and a loss has none */
     zf_record_text(t, "warning",
                    "step %" PRIu64 ": loss %g, gradient norm %g: not finite, not applied; it took rows %" PRIu64 " to %" PRIu64
-                   " of the order, the first of them row %" PRIu64 " of the data",
-                   r->step, fabs(r->loss), fabs(r->norm.norm), r->first_row, r->last_row, zf_order_row(&t->order, r->first_row));
+                   " of the order, the first of them row %" PRIu64 " of the data (%s)",
+                   r->step, fabs(r->loss), fabs(r->norm.norm), r->first_row, r->last_row, row, place);
     *end = t->o->nonfinite != ZF_NONFINITE_SKIP || t->in_row > (uint64_t)t->o->max_skips;
 }
 

@@ -74,10 +74,10 @@ void zf_record_start(struct zf_trainer *t)
     zf_plain_text(&t->plain, "zenflow-console %s: %s, %" PRIu64 " parameters, strategy %s on %s (%s)", ZF_VERSION,
                   t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters, strategy,
                   t->device->type->name, info.description);
-    zf_plain_text(
-        &t->plain,
-        "data: %zu rows to train on, %zu to validate on, %zu tokens, %zu of them targets; the loss is the mean over the targets of a step",
-        s->train.rows, s->valid.rows, s->all.tokens, s->all.label_tokens);
+    zf_plain_text(&t->plain,
+                  "data: %" PRIu64 " rows to train on, %" PRIu64 " to validate on, %" PRIu64 " tokens, %" PRIu64
+                  " of them targets; the loss is the mean over the targets of a step",
+                  s->train.rows, s->valid.rows, s->all.tokens, s->all.label_tokens);
     zf_plain_text(&t->plain, "memory: %s planned for micro-batches of %zu sequences, %zu tokens",
                   zf_bytes_text(s->plan.total, bytes, sizeof bytes), s->plan.micro_batch, s->plan.tokens);
     zf_plain_text(&t->plain, "run: %s, %" PRIu64 " steps of %" PRId64 " sequences", t->run, t->setup->steps, t->o->batch_size);
@@ -126,13 +126,20 @@ void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r)
                   zf_clock(), last);
 }
 
-void zf_record_valid(struct zf_trainer *t, double loss, uint64_t tokens)
+void zf_record_valid(struct zf_trainer *t, const struct zf_valid_record *r)
 {
     json_t *o = line("valid", t->step);
-    json_object_set_new(o, "loss", zf_json_real(loss));
-    json_object_set_new(o, "tokens", integer(tokens));
+    char accuracy[64] = "";
+    json_object_set_new(o, "loss", zf_json_real(r->loss));
+    json_object_set_new(o, "tokens", integer(r->tokens));
+    if (r->records) {
+        double share = (double)r->right / (double)r->records;
+        json_object_set_new(o, "accuracy", zf_json_real(share));
+        json_object_set_new(o, "records", integer(r->records));
+        snprintf(accuracy, sizeof accuracy, ", accuracy %.4f of %" PRIu64, share, r->records);
+    }
     zf_metrics_write(t->metrics, o);
-    zf_plain_text(&t->plain, "step %" PRIu64 " validation loss %.4f over %" PRIu64 " targets", t->step, loss, tokens);
+    zf_plain_text(&t->plain, "step %" PRIu64 " validation loss %.4f over %" PRIu64 " targets%s", t->step, r->loss, r->tokens, accuracy);
 }
 
 struct norm_sum {

@@ -156,7 +156,6 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
     ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
     ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->sequence_length, true, e));
     ZF_TRY(zf_optimizer_init(&t->optimizer, &t->model, e));
-    ZF_TRY(zf_batch_init(&t->batch, s->plan.tokens, e));
     t->order = (struct zf_order){.seed = (uint64_t)o->seed, .rows = s->train.rows, .shuffle = o->shuffle};
     t->schedule = (struct zf_schedule){.kind = (enum zf_schedule_kind)o->schedule,
                                        .rate = o->learning_rate,
@@ -165,7 +164,16 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
                                        .warmup = (uint64_t)o->warmup_steps};
     t->rule = (struct zf_adam_rule){
         .beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon, .weight_decay = o->weight_decay, .clip_norm = o->clip_norm};
-    return ZF_OK;
+    uint64_t first = t->step * (uint64_t)o->batch_size;
+    return zf_loader_start(&t->loader,
+                           &(struct zf_loader_options){.data = &s->train,
+                                                       .order = &t->order,
+                                                       .first = first,
+                                                       .count = s->total_rows - first,
+                                                       .step_rows = (uint64_t)o->batch_size,
+                                                       .micro_batch = s->plan.micro_batch,
+                                                       .room_tokens = s->plan.tokens},
+                           e);
 }
 
 /* What every way of ending has in common: an export of the weights as they are, and a last line. */
@@ -213,9 +221,9 @@ static void broken_run(struct zf_trainer *t, const struct zf_err *why)
 
 static void close_trainer(struct zf_trainer *t)
 {
+    zf_loader_stop(t->loader);
     zf_optimizer_free(&t->optimizer);
     zf_model_close(&t->model);
-    zf_batch_free(&t->batch);
     if (t->device) t->device->type->close(t->device);
     zf_journal_close(t->journal);
     zf_metrics_close(t->metrics);

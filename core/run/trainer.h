@@ -3,6 +3,7 @@
 #ifndef ZF_RUN_TRAINER_H
 #define ZF_RUN_TRAINER_H
 
+#include "core/data/loader.h"
 #include "core/optim/optimizer.h"
 #include "core/optim/schedule.h"
 #include "core/run/setup.h"
@@ -29,8 +30,8 @@ struct zf_trainer {
     struct zf_device *device;
     struct zf_model model;
     struct zf_optimizer optimizer;
-    struct zf_batch batch;
     struct zf_order order;
+    struct zf_loader *loader; /* of the training rows, from `step` to the run's end */
     struct zf_schedule schedule;
     struct zf_adam_rule rule;
     struct zf_eta eta;
@@ -61,6 +62,12 @@ struct zf_step_record {
     struct zf_step_norm norm;
 };
 
+struct zf_valid_record {
+    double loss;
+    uint64_t tokens;         /* targets */
+    uint64_t records, right; /* with `choices`; records 0: without */
+};
+
 /* loop.c */
 enum zf_end { ZF_END_DONE, ZF_END_PATIENCE, ZF_END_SIGNAL, ZF_END_TIME, ZF_END_NONFINITE };
 enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf_err *e);
@@ -70,7 +77,7 @@ enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err 
 /* record.c: journal, metrics, stdout, trainer.log */
 void zf_record_start(struct zf_trainer *t);
 void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r);
-void zf_record_valid(struct zf_trainer *t, double loss, uint64_t tokens);
+void zf_record_valid(struct zf_trainer *t, const struct zf_valid_record *r);
 void zf_record_norms(struct zf_trainer *t);
 /* kind: "note", "warning", "error". Goes everywhere. */
 void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

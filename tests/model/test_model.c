@@ -151,6 +151,31 @@ static void cache_equals_whole(void **state)
     }
 }
 
+/* The loss of each token is that of its logits; where there is no target it is 0. */
+static void losses_of_tokens(void **state)
+{
+    (void)state;
+    for (int which = 0; which < CONFIGS; which++) {
+        struct fixture f;
+        start(&f, which, 2);
+        add_row(&f.batch, 1, 300, 13);
+        add_row(&f.batch, 2, 7, 0);
+        size_t n = f.batch.tokens;
+        float *logits = malloc(n * V * sizeof *logits), *losses = malloc(n * sizeof *losses);
+        ok(zf_model_logits(&f.model, &f.batch, logits, &e));
+        ok(zf_model_losses(&f.model, &f.batch, losses, &e));
+        for (size_t i = 0; i < n; i++) {
+            double sum = 0, want = 0;
+            for (size_t k = 0; k < V; k++) sum += exp((double)logits[i * V + k]);
+            if (f.batch.target[i] >= 0) want = log(sum) - (double)logits[i * V + (size_t)f.batch.target[i]];
+            assert_true(fabs(losses[i] - want) <= 1e-5 * fabs(want));
+        }
+        free(logits);
+        free(losses);
+        stop(&f);
+    }
+}
+
 /* Rows together or one by one: the same sums of losses and gradients. Documents in a row or in rows of their own: the same, too. */
 static void batches_are_sums(void **state)
 {
@@ -328,9 +353,15 @@ static void schedule(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cache_equals_whole),      cmocka_unit_test(batches_are_sums), cmocka_unit_test(gradient_is_the_slope),
-        cmocka_unit_test(threads_give_equal_bits), cmocka_unit_test(frozen_stays),     cmocka_unit_test(nonfinite_step_changes_nothing),
-        cmocka_unit_test(export_and_back),         cmocka_unit_test(schedule),
+        cmocka_unit_test(cache_equals_whole),
+        cmocka_unit_test(losses_of_tokens),
+        cmocka_unit_test(batches_are_sums),
+        cmocka_unit_test(gradient_is_the_slope),
+        cmocka_unit_test(threads_give_equal_bits),
+        cmocka_unit_test(frozen_stays),
+        cmocka_unit_test(nonfinite_step_changes_nothing),
+        cmocka_unit_test(export_and_back),
+        cmocka_unit_test(schedule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,23 @@
+/* Classification by choices: how often the likeliest of a record's possible responses is its own.
+ *
+ * A choice's score is the sum of the log-probabilities of its trained tokens after the prompt: a sum also where choices differ in tokens,
+ * for that is the probability of the whole response. The highest score is the prediction; of equal ones the first in the order of the
+ * option. A record with a choice that has no token left (cut off) or whose loss is not finite has no prediction, and counts as wrong. */
+#ifndef ZF_RUN_CHOICES_H
+#define ZF_RUN_CHOICES_H
+
+#include "core/model/model.h"
+
+struct zf_choices {
+    const struct zf_dataset *data; /* with every_choice: row i*count + k is record i with choice k */
+    size_t count;
+    uint64_t most; /* records to look at; 0: all */
+    size_t micro_batch, room_tokens;
+    enum zf_status (*between)(void *context, struct zf_err *e); /* after each micro-batch; what it returns ends the scoring */
+    void *context;
+};
+
+/* Reads, computes, waits; takes less memory than a loader. ZF_FORMAT: the rows are not `count` of each record. */
+enum zf_status zf_choices_score(const struct zf_choices *c, struct zf_model *m, uint64_t *records, uint64_t *right, struct zf_err *e);
+
+#endif
