@@ -17,6 +17,7 @@ struct zf_row_place {
     uint32_t length, label_tokens, documents;
     uint32_t check; /* of the row's bytes (low half of XXH3); the top bit of `documents` says that it has targets of its own */
 };
+#define ZF_ROW_TARGETS 0x80000000u
 
 enum { ZF_ROWS_NOTE = 1024 };
 
