@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SHORT = 48, CACHED_BYTES = 30, CACHED_IDS = 8, SPLIT_FROM = 32, POLL = 1 << 20 };
+enum { SHORT = 48, CACHED_BYTES = 30, CACHED_IDS = 8, CACHE = 32768, SPLIT_FROM = 32, POLL = 1 << 20 };
 enum { NONE = -1 };
 #define NO_RANK UINT32_MAX
 #define EMPTY UINT64_MAX
@@ -237,10 +237,14 @@ enum zf_status zf_bpe_finish(struct zf_bpe *b, const char *const *texts, const s
     return collect_inside(b, texts, sizes, ids, e);
 }
 
-enum zf_status zf_bpe_work_init(struct zf_bpe_work *w, size_t text_size, struct zf_err *e)
+bool zf_bpe_parts(const struct zf_bpe *b, uint32_t left, uint32_t right)
 {
-    size_t slots = 64;
-    while (slots < text_size / 8 && slots < 32768) slots *= 2;
+    return b->splits && !b->o.ignore_merges && !can_touch(b, left, right);
+}
+
+enum zf_status zf_bpe_work_init(struct zf_bpe_work *w, bool cached, struct zf_err *e)
+{
+    size_t slots = cached ? CACHE : 1;
     *w = (struct zf_bpe_work){.cache = calloc(slots, sizeof *w->cache), .cache_mask = slots - 1};
     return w->cache ? ZF_OK : zf_fail_memory(e, "tokenising");
 }
@@ -249,9 +253,11 @@ void zf_bpe_work_free(struct zf_bpe_work *w)
 {
     free(w->cache);
     free(w->symbols);
+    free(w->begins);
     free(w->next);
     free(w->previous);
     free(w->heap);
+    free(w->starts.list);
     free(w->mapped.data);
     *w = (struct zf_bpe_work){0};
 }
@@ -278,33 +284,57 @@ static enum zf_status add_unknown(const struct zf_bpe *b, const char *unit, size
     return ZF_OK;
 }
 
+/* Symbols from .. to are of the text at `at`: all of it each, or a byte each. */
+static void note_begins(struct zf_bpe_work *w, size_t from, size_t to, size_t at, bool bytes)
+{
+    for (size_t i = from; w->starts.wanted && i < to; i++) w->begins[i] = (int32_t)(at + (bytes ? i - from : 0));
+}
+
+static enum zf_status make_room(struct zf_bpe_work *w, size_t n, struct zf_err *e)
+{
+    void *p = w->symbols;
+    enum zf_status s = zf_grow(&p, &w->symbol_room, n, sizeof *w->symbols, e);
+    w->symbols = p;
+    if (s != ZF_OK || !w->starts.wanted) return s;
+    p = w->begins;
+    s = zf_grow(&p, &w->begin_room, n, sizeof *w->begins, e);
+    w->begins = p;
+    return s;
+}
+
 static enum zf_status start_symbols(const struct zf_bpe *b, struct zf_bpe_work *w, const char *word, size_t size, size_t *count,
                                     struct zf_err *e)
 {
     if (size > INT_MAX / 4)
         return zf_fail(e, ZF_FORMAT, NULL, "one word of %zu bytes; this tokenizer can take at most %d at a time", size, INT_MAX / 4);
-    void *p = w->symbols;
-    enum zf_status s = zf_grow(&p, &w->symbol_room, 2 * size + 1, sizeof *w->symbols, e);
-    w->symbols = p;
-    if (s != ZF_OK) return s;
-    size_t n = 0;
+    ZF_TRY(make_room(w, 2 * size + 1, e));
+    size_t n = 0, held_at = 0;
     bool held = false;
     for (size_t at = 0, length; at < size; at += length) {
         const unsigned char *c = (const unsigned char *)word + at;
         length = b->o.byte_level ? 1 : zf_utf8_length(c, size - at, NULL);
         if (!length) return zf_fail(e, ZF_FORMAT, NULL, "byte %zu of a word is no UTF-8", at);
         int32_t id = length == 1 ? b->unit[*c] : zf_bpe_find(b, word + at, length);
+        size_t had = n;
         if (id == NONE) {
             char mapped[4];
             size_t bytes = b->o.byte_level ? zf_utf8_encode(mapped, zf_alphabet_character(*c)) : length;
+            bool was = held;
             ZF_TRY(add_unknown(b, b->o.byte_level ? mapped : word + at, bytes, w->symbols, &n, &held, e));
+            note_begins(w, had, n, was ? held_at : at, !b->o.byte_level && n - had == length);
+            if (!was || !b->o.fuse_unk) held_at = at;
             continue;
         }
         if (held) w->symbols[n++] = b->unk;
+        note_begins(w, had, n, held_at, false);
         held = false;
         w->symbols[n++] = id;
+        note_begins(w, n - 1, n, at, false);
     }
-    if (held) w->symbols[n++] = b->unk;
+    if (held) {
+        w->symbols[n++] = b->unk;
+        note_begins(w, n - 1, n, held_at, false);
+    }
     *count = n;
     return ZF_OK;
 }
@@ -402,7 +432,9 @@ static enum zf_status merge_long(const struct zf_bpe *b, struct zf_bpe_work *w, 
     }
     size_t kept = 0;
     for (size_t i = 0; i < n; i++) {
-        if (s[i] != NONE) s[kept++] = s[i];
+        if (s[i] == NONE) continue;
+        if (w->starts.wanted) w->begins[kept] = w->begins[i];
+        s[kept++] = s[i];
     }
     *symbols = kept;
     return ZF_OK;
@@ -419,15 +451,26 @@ static enum zf_status push_all(struct zf_ids *out, const int32_t *ids, size_t n,
     return ZF_OK;
 }
 
-/* One word or part of a word, through the cache. */
-static enum zf_status encode_part(const struct zf_bpe *b, struct zf_bpe_work *w, const char *word, size_t size, struct zf_ids *out,
-                                  const volatile int *stop, struct zf_err *e)
+static enum zf_status push_starts(struct zf_bpe_starts *to, const int32_t *begins, size_t n, size_t offset, struct zf_err *e)
 {
-    struct zf_bpe_cached *c = size <= CACHED_BYTES ? &w->cache[hash_bytes(word, size) & w->cache_mask] : NULL;
+    void *p = to->list;
+    enum zf_status s = zf_grow(&p, &to->room, to->count + n, sizeof *to->list, e);
+    to->list = p;
+    for (size_t i = 0; s == ZF_OK && i < n; i++) to->list[to->count++] = offset + (size_t)begins[i];
+    return s;
+}
+
+/* One word or the part of it at `begin`, through the cache. */
+static enum zf_status encode_part(const struct zf_bpe *b, struct zf_bpe_work *w, const char *whole, size_t begin, size_t size,
+                                  struct zf_ids *out, const volatile int *stop, struct zf_err *e)
+{
+    const char *word = whole + begin;
+    bool cached = size <= CACHED_BYTES && !w->starts.wanted;
+    struct zf_bpe_cached *c = cached ? &w->cache[hash_bytes(word, size) & w->cache_mask] : NULL;
     if (c && c->size == size && !memcmp(c->word, word, size)) return push_all(out, c->ids, c->count, e);
     size_t n = 0;
     ZF_TRY(start_symbols(b, w, word, size, &n, e));
-    if (n <= SHORT) {
+    if (n <= SHORT && !w->starts.wanted) {
         n = merge_short(b, w->symbols, n);
     } else {
         ZF_TRY(merge_long(b, w, &n, stop, e));
@@ -438,6 +481,7 @@ static enum zf_status encode_part(const struct zf_bpe *b, struct zf_bpe_work *w,
         memcpy(c->word, word, size);
         if (n) memcpy(c->ids, w->symbols, n * sizeof *c->ids);
     }
+    if (w->starts.wanted) ZF_TRY(push_starts(&w->starts, w->begins, n, begin, e));
     return push_all(out, w->symbols, n, e);
 }
 
@@ -465,9 +509,12 @@ enum zf_status zf_bpe_encode(const struct zf_bpe *b, struct zf_bpe_work *w, cons
     if (b->o.ignore_merges) {
         int32_t id = NONE;
         ZF_TRY(find_whole(b, w, word, size, &id, e));
-        if (id != NONE) return push_all(out, &id, 1, e);
+        if (id != NONE) {
+            if (w->starts.wanted) ZF_TRY(push_starts(&w->starts, &(int32_t){0}, 1, 0, e));
+            return push_all(out, &id, 1, e);
+        }
     }
-    if (!b->splits || size <= SPLIT_FROM) return encode_part(b, w, word, size, out, stop, e);
+    if (!b->splits || size <= SPLIT_FROM) return encode_part(b, w, word, 0, size, out, stop, e);
     size_t begin = 0, polled = 0;
     uint32_t before = 0;
     for (size_t at = 0, length; at < size; at += length) {
@@ -476,7 +523,7 @@ enum zf_status zf_bpe_encode(const struct zf_bpe *b, struct zf_bpe_work *w, cons
         if (!length) return zf_fail(e, ZF_FORMAT, NULL, "byte %zu of a word is no UTF-8", at);
         uint32_t unit = length == 1 ? *c : zf_utf8_decode(c, length);
         if (at && !can_touch(b, before, unit)) {
-            ZF_TRY(encode_part(b, w, word + begin, at - begin, out, stop, e));
+            ZF_TRY(encode_part(b, w, word, begin, at - begin, out, stop, e));
             begin = at;
             if (at - polled > POLL) {
                 polled = at;
@@ -485,5 +532,5 @@ enum zf_status zf_bpe_encode(const struct zf_bpe *b, struct zf_bpe_work *w, cons
         }
         before = unit;
     }
-    return encode_part(b, w, word + begin, size - begin, out, stop, e);
+    return encode_part(b, w, word, begin, size - begin, out, stop, e);
 }

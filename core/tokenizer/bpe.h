@@ -26,19 +26,28 @@ void zf_bpe_merge(struct zf_bpe *b, int32_t left, int32_t right, int32_t joined,
 enum zf_status zf_bpe_finish(struct zf_bpe *b, const char *const *texts, const size_t *sizes, size_t ids,
                              struct zf_err *e); /* by id; NULL: none */
 
+/* Where in its word each token begins, if wanted (that is slower). */
+struct zf_bpe_starts {
+    bool wanted;
+    size_t *list, count, room; /* the caller sets count to 0 before a word */
+};
+
 struct zf_bpe_work {
     struct zf_bpe_cached *cache;
     size_t cache_mask;
-    int32_t *symbols, *next, *previous;
-    size_t symbol_room, link_room;
+    int32_t *symbols, *begins, *next, *previous; /* begins: where a symbol's text begins, only if starts are wanted */
+    size_t symbol_room, begin_room, link_room;
+    struct zf_bpe_starts starts;
     struct zf_bpe_entry *heap;
     size_t heap_room;
     struct zf_text mapped;
 };
 
-enum zf_status zf_bpe_work_init(struct zf_bpe_work *w, size_t text_size,
-                                struct zf_err *e); /* text_size: how much is to come, for the cache */
+enum zf_status zf_bpe_work_init(struct zf_bpe_work *w, bool cached, struct zf_err *e);
 void zf_bpe_work_free(struct zf_bpe_work *w);
+
+/* Whether a word that has these two units side by side has the ids of its two parts, whatever stands around. */
+bool zf_bpe_parts(const struct zf_bpe *b, uint32_t left, uint32_t right);
 
 /* Appends the ids of a word (valid UTF-8 unless byte_level). *stop may be NULL. */
 enum zf_status zf_bpe_encode(const struct zf_bpe *b, struct zf_bpe_work *w, const char *word, size_t size, struct zf_ids *out,
