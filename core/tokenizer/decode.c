@@ -85,6 +85,19 @@ static size_t strip_back(const struct zf_step *step, const char *s, size_t size)
     return size;
 }
 
+/* The replacement is a space again, but for the ones that were put in front of the text. */
+static enum zf_status add_spaces(struct zf_text *to, const struct zf_step *step, bool first, const char *s, size_t size, struct zf_err *e)
+{
+    for (size_t at = 0; at < size;) {
+        const char *hit = memmem(s + at, size - at, step->content.text, step->content.size);
+        size_t plain = hit ? (size_t)(hit - s) - at : size - at;
+        ZF_TRY(zf_text_add(to, s + at, plain, e));
+        if (hit && !(first && step->prepend != ZF_PREPEND_NEVER)) ZF_TRY(zf_text_add(to, " ", 1, e));
+        at += plain + (hit ? step->content.size : 0);
+    }
+    return ZF_OK;
+}
+
 static enum zf_status step_pieces(const struct zf_step *step, const struct pieces *from, struct pieces *to, struct zf_text *bytes,
                                   size_t limit, struct zf_err *e)
 {
@@ -97,6 +110,8 @@ static enum zf_status step_pieces(const struct zf_step *step, const struct piece
         } else if (step->kind == ZF_STEP_STRIP) {
             size_t front = strip_front(step, s, size);
             ZF_TRY(zf_text_add(&to->text, s + front, strip_back(step, s + front, size - front), e));
+        } else if (step->kind == ZF_STEP_METASPACE) {
+            ZF_TRY(add_spaces(&to->text, step, i == 0, s, size, e));
         } else if (step->kind == ZF_STEP_BYTE_LEVEL) {
             ZF_TRY(add_alphabet(bytes, s, size, e));
         } else if (step->kind == ZF_STEP_BYTE_FALLBACK) {

@@ -1,8 +1,7 @@
 /* Opening a tokenizer: `bytes`, or the files of a folder. */
-#include "core/tokenizer/tokenizer_impl.h"
+#include "core/tokenizer/load.h"
 
 #include "core/base/file.h"
-#include "core/base/json.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,31 @@ size_t zf_tokenizer_size(const struct zf_tokenizer *t)
 int32_t zf_tokenizer_eos(const struct zf_tokenizer *t)
 {
     return t->eos;
+}
+
+int32_t zf_tokenizer_bos(const struct zf_tokenizer *t)
+{
+    return t->bos;
+}
+
+const struct zf_ids *zf_tokenizer_front(const struct zf_tokenizer *t)
+{
+    return &t->before;
+}
+
+const unsigned char *zf_tokenizer_hash(const struct zf_tokenizer *t)
+{
+    return t->hash;
+}
+
+bool zf_tokenizer_takes_bytes(const struct zf_tokenizer *t)
+{
+    return t->bytes;
+}
+
+bool zf_tokenizer_is_special(const struct zf_tokenizer *t, int32_t id)
+{
+    return id >= 0 && (size_t)id < t->size && t->special[id];
 }
 
 const char *zf_tokenizer_note(const struct zf_tokenizer *t)
@@ -49,7 +73,7 @@ void zf_tokenizer_close(struct zf_tokenizer *t)
     free(t);
 }
 
-int32_t zf_tokenizer_find(const struct zf_tokenizer *t, const char *text, size_t size)
+int32_t zf_tokenizer_added(const struct zf_tokenizer *t, const char *text, size_t size)
 {
     const struct zf_added *lists[] = {&t->raw, &t->normalized};
     for (size_t l = 0; l < 2; l++) {
@@ -58,7 +82,13 @@ int32_t zf_tokenizer_find(const struct zf_tokenizer *t, const char *text, size_t
             if (a->content_size == size && !memcmp(a->content, text, size)) return a->id;
         }
     }
-    return t->bpe ? zf_bpe_find(t->bpe, text, size) : -1;
+    return -1;
+}
+
+int32_t zf_tokenizer_find(const struct zf_tokenizer *t, const char *text, size_t size)
+{
+    int32_t id = zf_tokenizer_added(t, text, size);
+    return id < 0 && t->bpe ? zf_bpe_find(t->bpe, text, size) : id;
 }
 
 static enum zf_status open_bytes(struct zf_tokenizer *t, struct zf_err *e)
@@ -67,6 +97,7 @@ static enum zf_status open_bytes(struct zf_tokenizer *t, struct zf_err *e)
     t->bytes = true;
     t->size = BYTES_EOS + 1;
     t->eos = BYTES_EOS;
+    t->bos = -1;
     t->text = calloc(t->size, sizeof *t->text);
     t->text_size = calloc(t->size, sizeof *t->text_size);
     t->special = calloc(t->size, sizeof *t->special);
@@ -83,32 +114,87 @@ static enum zf_status open_bytes(struct zf_tokenizer *t, struct zf_err *e)
     struct zf_added_token a = {
         .text = eos, .size = sizeof eos - 1, .content = eos, .content_size = sizeof eos - 1, .id = BYTES_EOS, .special = true};
     ZF_TRY(zf_added_add(&t->raw, &a, e));
-    return zf_added_sort(&t->raw, e);
+    ZF_TRY(zf_added_sort(&t->raw, e));
+    return zf_tokenizer_seal(t, "bytes", 5, e);
 }
 
-/* The end token that one of the folder's files names: as text or {"content": text} under eos_token, as a number or a list under
- * eos_token_id. */
-static enum zf_status find_eos(struct zf_tokenizer *t, const char *folder, struct zf_err *e)
+/* The folder's other files; what is absent stays NULL. */
+static enum zf_status read_beside(struct zf_beside *b, const char *folder, struct zf_err *e)
 {
-    static const struct {
-        const char *file, *key;
-    } sources[] = {{"tokenizer_config.json", "eos_token"}, {"generation_config.json", "eos_token_id"}, {"config.json", "eos_token_id"}};
-    for (size_t i = 0; i < sizeof sources / sizeof *sources && t->eos < 0; i++) {
-        char *path = zf_path_join(folder, sources[i].file);
+    const struct {
+        const char *name;
+        json_t **to;
+    } files[] = {{"tokenizer_config.json", &b->tokenizer_config},
+                 {"special_tokens_map.json", &b->special_tokens_map},
+                 {"added_tokens.json", &b->added_tokens},
+                 {"generation_config.json", &b->generation_config},
+                 {"config.json", &b->config}};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
+        char *path = zf_path_join(folder, files[i].name);
         if (!path) return zf_fail_memory(e, "a path");
-        json_t *j = NULL;
-        enum zf_status s = zf_file_exists(path) ? zf_json_file(&j, path, config_limit, e) : ZF_OK;
+        enum zf_status s = zf_file_exists(path) ? zf_json_file(files[i].to, path, config_limit, e) : ZF_OK;
         free(path);
         if (s != ZF_OK) return s;
-        const json_t *v = json_object_get(j, sources[i].key);
-        if (json_is_object(v)) v = json_object_get(v, "content");
-        if (json_is_array(v)) v = json_array_get(v, 0);
-        if (json_is_string(v)) t->eos = zf_tokenizer_find(t, json_string_value(v), json_string_length(v));
-        json_int_t id = json_is_integer(v) ? json_integer_value(v) : -1;
-        if (id >= 0 && id < (json_int_t)t->size && t->text[id]) t->eos = (int32_t)id;
-        json_decref(j);
     }
     return ZF_OK;
+}
+
+static void free_beside(struct zf_beside *b)
+{
+    json_decref(b->tokenizer_config);
+    json_decref(b->special_tokens_map);
+    json_decref(b->added_tokens);
+    json_decref(b->generation_config);
+    json_decref(b->config);
+}
+
+static enum zf_status open_gpt2(struct zf_tokenizer **out, const char *vocab_path, const char *merges_path, const struct zf_beside *beside,
+                                struct zf_err *e)
+{
+    char *vocab = NULL, *merges = NULL;
+    size_t vocab_size, merges_size;
+    json_t *root = NULL;
+    struct zf_text both = {0};
+    enum zf_status s;
+    ZF_GOTO(done, s, zf_file_read(&vocab, &vocab_size, vocab_path, json_limit, e));
+    ZF_GOTO(done, s, zf_file_read(&merges, &merges_size, merges_path, json_limit, e));
+    ZF_GOTO(done, s,
+            zf_gpt2_json(&root, (struct zf_piece){vocab, vocab_size}, vocab_path, (struct zf_piece){merges, merges_size}, merges_path,
+                         beside, e));
+    ZF_GOTO(done, s, zf_text_add(&both, vocab, vocab_size + 1, e)); /* with the NUL between them */
+    ZF_GOTO(done, s, zf_text_add(&both, merges, merges_size, e));
+    if (json_is_true(json_object_get(beside->tokenizer_config, "add_prefix_space"))) ZF_GOTO(done, s, zf_text_add(&both, " ", 1, e));
+    s = zf_tokenizer_build(out, both.data, both.size, root, vocab_path, beside, e);
+done:
+    free(both.data);
+    free(vocab);
+    free(merges);
+    json_decref(root);
+    return s;
+}
+
+static enum zf_status open_files(struct zf_tokenizer **out, const char *folder, const struct zf_beside *beside, struct zf_err *e)
+{
+    static const char *const names[][2] = {{"tokenizer.json", NULL}, {"vocab.json", "merges.txt"}, {"encoder.json", "vocab.bpe"}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        char *path = zf_path_join(folder, names[i][0]), *merges = zf_path_join(folder, names[i][1] ? names[i][1] : ""), *json = NULL;
+        bool there = path && merges && zf_file_exists(path) && (!names[i][1] || zf_file_exists(merges));
+        size_t size;
+        enum zf_status s = path && merges ? ZF_OK : zf_fail_memory(e, "a path");
+        if (there && names[i][1]) {
+            s = open_gpt2(out, path, merges, beside, e);
+        } else if (there) {
+            s = zf_file_read(&json, &size, path, json_limit, e);
+            if (s == ZF_OK) s = zf_tokenizer_build(out, json, size, NULL, path, beside, e);
+        }
+        free(path);
+        free(merges);
+        free(json);
+        if (there || s != ZF_OK) return s;
+    }
+    return zf_fail(e, ZF_FORMAT, folder,
+                   "it has no tokenizer.json (and no vocab.json with merges.txt; tokenizer.model is not read by this version); make one "
+                   "with transformers: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
 }
 
 static enum zf_status open_folder(struct zf_tokenizer **out, const char *folder, struct zf_err *e)
@@ -116,21 +202,10 @@ static enum zf_status open_folder(struct zf_tokenizer **out, const char *folder,
     if (!zf_directory_exists(folder)) {
         return zf_fail(e, ZF_FORMAT, folder, "no such folder; a tokenizer is `bytes` or a folder with tokenizer.json");
     }
-    char *path = zf_path_join(folder, "tokenizer.json"), *json = NULL;
-    size_t size;
-    if (!path) return zf_fail_memory(e, "a path");
-    enum zf_status s;
-    if (!zf_file_exists(path)) {
-        s = zf_fail(
-            e, ZF_FORMAT, folder,
-            "it has no tokenizer.json (vocab.json with merges.txt, and tokenizer.model, are not read by this version); make one with "
-            "transformers: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)");
-    } else if ((s = zf_file_read(&json, &size, path, json_limit, e)) == ZF_OK) {
-        s = zf_tokenizer_parse(out, json, size, path, e);
-    }
-    free(json);
-    free(path);
-    if (s == ZF_OK) s = find_eos(*out, folder, e);
+    struct zf_beside beside = {0};
+    enum zf_status s = read_beside(&beside, folder, e);
+    if (s == ZF_OK) s = open_files(out, folder, &beside, e);
+    free_beside(&beside);
     return s;
 }
 
