@@ -103,6 +103,8 @@ bool zf_is_space(uint32_t c)
 
 bool zf_is_word(uint32_t c)
 {
+    /* Superscripts and fractions of Latin-1, which Oniguruma counts as word characters and the reference does not. */
+    if (c == 0xB2 || c == 0xB3 || c == 0xB9 || (c >= 0xBC && c <= 0xBE)) return false;
     return ONIGENC_IS_CODE_WORD(ONIG_ENCODING_UTF8, c) || ONIGENC_IS_CODE_ALPHA(ONIG_ENCODING_UTF8, c) || c == 0x200C || c == 0x200D;
 }
 

@@ -181,11 +181,11 @@ static enum zf_status add_added(struct zf_loader *l, struct zf_added_token a)
         if (!text.text) return zf_fail_memory(l->e, "the tokenizer");
         ZF_TRY(put_token(l, text, id));
     }
-    t->special[id] |= a.special;
     a.text = a.content = t->text[id];
     if (a.normalized) ZF_TRY(searched_text(l, &a));
-    t->text[id] = a.text; /* the reference decodes to the normalised text, too */
+    t->text[id] = a.text; /* the reference decodes to the normalised text, and looks that up to know what is special */
     t->text_size[id] = a.size;
+    t->special[id] |= a.special && a.size == a.content_size && !memcmp(a.text, a.content, a.size);
     return zf_added_add(a.normalized ? &t->normalized : &t->raw, &a, l->e);
 }
 
