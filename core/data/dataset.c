@@ -137,6 +137,12 @@ static enum zf_status make_key(struct opening *p, struct zf_err *e)
 
 /* Rows of small inputs stay in memory: making them again takes a second or two, and nobody wants to find them on the disk. A folder that
  * was named is used whatever the size. */
+bool zf_dataset_on_disk(const char *cache, uint64_t bytes)
+{
+    if (!cache || !strcmp(cache, "no")) return false;
+    return strcmp(cache, "auto") || bytes >= large;
+}
+
 static enum zf_status choose_place(struct opening *p, struct zf_err *e)
 {
     if (!zf_dataset_on_disk(p->o->cache, p->bytes)) return ZF_OK;

@@ -322,6 +322,7 @@ static enum zf_status open_choices(struct zf_setup *s, const volatile int *stop,
     struct zf_dataset_options d = data_options(s, &s->o->valid);
     d.every_choice = true;
     d.train_all = false; /* an answer is scored, not its question */
+    if (d.long_rows != ZF_LONG_ERROR) d.long_rows = ZF_LONG_TRUNCATE; /* a row for each choice, whatever its length */
     return zf_dataset_open(&s->choices, &d, stop, e);
 }
 

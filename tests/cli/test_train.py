@@ -5,6 +5,7 @@ import io
 import json
 import math
 import os
+import re
 import struct
 
 import harness as h
@@ -218,12 +219,38 @@ def test_non_finite_is_shown_and_never_applied(folder):
     dtype, shape, data = tensors[name]
     tensors[name] = (dtype, shape, h.pack("F32", [3e38 if i % 2 else -3e38 for i in range(len(data) // 4)]))
     h.write_tensors(model, tensors)
-    h.run(path, "--plain", code=6)
+    done = h.run(path, "--plain", code=6)
+    expect(re.search(r"not finite.* row \d+ of the data \([^ ]*\.safetensors row \d+\)", done.stdout), "the row's place", done.stdout)
     first = h.metrics(out, "step")[0]
     expect(first["loss"] in ("nan", "inf") or first["grad_norm"] in ("nan", "inf"), "not shown raw", first)
     expect(h.metrics(out)[-1]["type"] == "end" and h.metrics(out)[-1]["reason"] == "error", "last line", h.metrics(out)[-1])
     after = h.read_tensors(os.path.join(h.only_export(out), "model.safetensors"))
     expect(all(after[n] == t for n, t in tensors.items()), "the step was applied")
+
+
+def choices_run(folder, name, **changes):
+    """Is the animal a bird? The answer follows from the prompt; the one choice is longer than the other."""
+    animals = [("gull", 1), ("hound", 0), ("wren", 1), ("horse", 0), ("finch", 1), ("mole", 0)]
+    for part, rows in (("train", 60), ("valid", 18)):
+        lines = ["animal\tbird"] + [f"{a}\t{b}" for a, b in (animals * 10)[:rows]]
+        h.write(os.path.join(folder, f"{part}.tsv"), "\n".join(lines) + "\n")
+    data = {"train": "train.tsv", "valid": "valid.tsv", "valid_split": None, "prompt": "{animal}:", "response": "{bird}"}
+    data |= {"choices": "0=no, 1=yes it is", **changes.pop("data", {})}
+    path = h.cfg(folder, name=name + ".cfg", run={"dir": name}, data=data, **changes)
+    return h.run(path, "--plain"), h.metrics(os.path.join(folder, name), "valid")
+
+
+def test_choices(folder):
+    done, valid = choices_run(folder, "out", train={"steps": 100, "valid_every": 50})
+    expect([m["records"] for m in valid] == [18, 18], "records", valid)
+    expect(valid[-1]["accuracy"] == 1, "the accuracy of what is learned in no time", valid)
+    expect(f"validation loss {valid[-1]['loss']:.4f} over {valid[-1]['tokens']} targets, accuracy 1.0000 of 18" in done.stdout, done.stdout)
+    _, few = choices_run(folder, "few", train={"steps": 1, "valid_every": 1, "valid_batches": 2, "micro_batch": 1, "learning_rate": "1e-12"})
+    expect(few[0]["records"] == 8 and few[0]["accuracy"] in [i / 8 for i in range(9)], "valid_batches", few)
+    _, long = choices_run(folder, "long", data={"long_rows": "drop", "sequence_length": 12})
+    expect(all(m["records"] == 18 for m in long), "records longer than a row", long)
+    _, none = choices_run(folder, "none", data={"choices": None})
+    expect(all("accuracy" not in m and "records" not in m for m in none), "accuracy without choices", none)
 
 
 def test_an_option_without_effect_is_said(folder):
