@@ -17,6 +17,7 @@ struct zf_part {
     bool trained;  /* its tokens are targets */
     bool specials; /* added tokens spelled in it are recognised (a user's template, a text record); never so for content */
     bool content;  /* from the record: a special token spelled in it is counted */
+    bool front;    /* an id that the tokenizer itself puts there: the text behind it is still an input's first */
 };
 
 struct zf_parts { /* zeroed = empty; reused from record to record by one thread */

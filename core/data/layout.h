@@ -22,7 +22,7 @@ struct zf_layout_options {
     size_t choice_count;
     enum zf_chat_kind chat;
     bool train_all, add_eos;
-    enum zf_switch add_bos; /* AUTO: what the tokenizer puts in front, for prompt and response; nothing for text */
+    enum zf_switch add_bos; /* AUTO: what the tokenizer puts in front, but for text and where a model's chat template writes its own */
     int32_t eos;            /* -1: there is none */
 };
 
