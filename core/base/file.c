@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static enum zf_status open_regular(int *fd, struct stat *st, const char *path, struct zf_err *e)
+enum zf_status zf_file_open(int *fd, struct stat *st, const char *path, struct zf_err *e)
 {
     /* O_NONBLOCK: a FIFO must not hang us; it is refused below. */
     *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -30,7 +30,7 @@ enum zf_status zf_map_open(struct zf_map *out, const char *path, struct zf_err *
     struct stat st;
     int fd;
     *out = (struct zf_map){0};
-    ZF_TRY(open_regular(&fd, &st, path, e));
+    ZF_TRY(zf_file_open(&fd, &st, path, e));
     void *p = st.st_size ? mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     if (p == MAP_FAILED) {
         bool memory = errno == ENOMEM;
@@ -54,7 +54,7 @@ enum zf_status zf_file_read(char **out, size_t *size, const char *path, size_t l
     struct stat st;
     int fd;
     *out = NULL;
-    ZF_TRY(open_regular(&fd, &st, path, e));
+    ZF_TRY(zf_file_open(&fd, &st, path, e));
     size_t have = 0, room = (size_t)st.st_size + 1;
     char *text = NULL;
     if ((size_t)st.st_size > limit) {

@@ -13,13 +13,17 @@ static inline enum zf_status zf_unreadable(struct zf_err *e)
     return e->code;
 }
 
+/* Opens a regular file for reading; ZF_IO. Never blocks. The descriptor is the caller's. */
+struct stat;
+enum zf_status zf_file_open(int *fd, struct stat *st, const char *path, struct zf_err *e);
+
 /* A read-only view of a file. data is NULL when the file is empty. */
 struct zf_map {
     const unsigned char *data;
     size_t size;
 };
 
-enum zf_status zf_map_open(struct zf_map *out, const char *path, struct zf_err *e); /* ZF_IO; regular files only */
+enum zf_status zf_map_open(struct zf_map *out, const char *path, struct zf_err *e); /* as zf_file_open */
 void zf_map_close(struct zf_map *m);
 
 /* The whole file, NUL-terminated, to be freed. More than `limit` bytes is ZF_FORMAT. *size may be NULL. */

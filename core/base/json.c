@@ -6,6 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+const char *zf_json_guess(const char *text, size_t size)
+{
+    size_t blank = 0;
+    while (blank < size && strchr(" \t\r\n", text[blank])) blank++;
+    if (size - blank > 8 && !strncmp(text + blank, "version ", 8) && memmem(text, size, "git-lfs", 7))
+        return "; it is a Git-LFS pointer: fetch the file itself with `git lfs pull`";
+    return blank < size && text[blank] == '<' ? "; it looks like a web page: the download went wrong" : "";
+}
+
 enum zf_status zf_json_parse(json_t **out, const char *text, size_t size, const char *path, struct zf_err *e)
 {
     json_error_t at;
@@ -14,16 +23,9 @@ enum zf_status zf_json_parse(json_t **out, const char *text, size_t size, const 
     /* Integers beyond 64 bits are valid JSON, and common (model_max_length = 1e30 written out): then all numbers are read as reals. */
     if (!*out && json_error_code(&at) == json_error_numeric_overflow) *out = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &at);
     if (*out) return ZF_OK;
-    /* What a failed download leaves behind is not JSON either: say what it is. */
-    size_t blank = 0;
-    while (blank < size && strchr(" \t\r\n", text[blank])) blank++;
-    const char *guess = size - blank > 8 && !strncmp(text + blank, "version ", 8) && memmem(text, size, "git-lfs", 7)
-                            ? "; it is a Git-LFS pointer: fetch the file itself with `git lfs pull`"
-                        : blank < size && text[blank] == '<' ? "; it looks like a web page: the download went wrong"
-                                                             : "";
     char where[512];
     snprintf(where, sizeof where, "%s:%d:%d", path, at.line, at.column);
-    return zf_fail(e, ZF_FORMAT, where, "no valid JSON: %s%s", at.text, guess);
+    return zf_fail(e, ZF_FORMAT, where, "no valid JSON: %s%s", at.text, zf_json_guess(text, size));
 }
 
 enum zf_status zf_json_file(json_t **out, const char *path, size_t limit, struct zf_err *e)

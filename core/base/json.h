@@ -11,6 +11,9 @@
 enum zf_status zf_json_parse(json_t **out, const char *text, size_t size, const char *path, struct zf_err *e);
 enum zf_status zf_json_file(json_t **out, const char *path, size_t limit, struct zf_err *e);
 
+/* What a failed download leaves behind instead of a file: the end of a sentence that says what it is, or "". */
+const char *zf_json_guess(const char *text, size_t size);
+
 /* Floats that read back to the same value; NaN and infinities as the strings "nan", "inf", "-inf" (README, metrics.jsonl). */
 json_t *zf_json_real(double x);
 

@@ -25,7 +25,7 @@ struct zf_reader_options {
     const volatile int *stop; /* may be NULL; ZF_STOPPED soon after it becomes true, in the longest run of empty lines, too */
 };
 
-/* The header of a tsv or csv file. Owned by the reader. */
+/* The header of a tsv or csv file. Owned by the reader, until it is closed. */
 struct zf_columns {
     const char *const *names; /* unquoted, NUL-terminated */
     size_t count;
@@ -40,13 +40,16 @@ struct zf_record {
 };
 
 struct zf_reader;
+/* What the options point to must stay. Every file is looked for here already: ZF_FORMAT where one cannot be read, ZF_USAGE where two are
+ * one.
+ */
 enum zf_status zf_reader_open(struct zf_reader **out, const struct zf_reader_options *o, struct zf_err *e);
 void zf_reader_close(struct zf_reader *r);
 
 /* Appends the next record's bytes to *into (which may move) and describes it; *more = false: there is none. Blank lines of jsonl, tsv and
  * csv are no records; an empty document of text is one of size 0. ZF_FORMAT with FILE:LINE:COLUMN as the place: this record cannot be read
- * (bad UTF-8, too long, an unclosed quote, another number of fields than the header); *out says which, and the next call goes on behind it.
- * Any other error is for good. */
+ * (bad UTF-8, too long, an unclosed quote, another number of fields than the header); *out says which, and the next call goes on behind it
+ * (of text: behind its document; behind the file where nothing in it can be told apart). Any other error is for good. */
 enum zf_status zf_reader_next(struct zf_reader *r, struct zf_text *into, struct zf_record *out, bool *more, struct zf_err *e);
 
 uint64_t zf_reader_empty_files(const struct zf_reader *r);
