@@ -341,7 +341,7 @@ static enum zf_status begin(struct zf_build *b, struct zf_err *e)
                                         .documents = d->documents ? d->documents : "file",
                                         .cut = cut_text,
                                         .context = d->tokenizer,
-                                        .any_bytes = zf_tokenizer_takes_bytes(d->tokenizer),
+                                        .any_bytes = b->text && zf_tokenizer_takes_bytes(d->tokenizer),
                                         .stop = b->o.stop};
     ZF_TRY(zf_reader_open(&b->reader, &r, e));
     ZF_TRY(read_batch(b, e));

@@ -2,6 +2,7 @@
 #include "core/config/run_cfg.h"
 #include "core/run/check.h"
 #include "core/run/commands_model.h"
+#include "core/run/data.h"
 #include "core/run/generate.h"
 #include "core/run/locate.h"
 #include "core/run/train.h"
@@ -157,6 +158,31 @@ static enum zf_status check(struct zf_args *a, struct zf_err *e)
     return s;
 }
 
+/* Colour is for terminals, and for those who want it there. */
+static bool color_wanted(void)
+{
+    const char *none = getenv("NO_COLOR"), *term = getenv("TERM");
+    return isatty(STDOUT_FILENO) && !(none && *none) && term && strcmp(term, "dumb") != 0;
+}
+
+static enum zf_status data(struct zf_args *a, struct zf_err *e)
+{
+    struct zf_options o;
+    struct zf_data_view v = {
+        .rows = 5, .valid = zf_args_flag(a, "--valid"), .ids = zf_args_flag(a, "--ids"), .json = zf_args_flag(a, "--json")};
+    const char *path;
+    v.color = !v.json && color_wanted();
+    ZF_TRY(zf_args_integer(a, "--rows", 1, INT64_MAX, &v.rows, e));
+    ZF_TRY(zf_args_integer(a, "--from", 0, INT64_MAX, &v.from, e));
+    ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
+    set_signals();
+    enum zf_status s = read_options(&o, a, path, e);
+    if (!s) s = zf_args_done(a, e);
+    if (!s) s = zf_data_run(&o, &v, &stop, e);
+    zf_options_free(&o);
+    return s;
+}
+
 static enum zf_status init(struct zf_args *a, struct zf_err *e)
 {
     const char *model = zf_args_next(a), *data = zf_args_next(a);
@@ -261,6 +287,8 @@ static const struct command {
 } commands[] = {
     {"check", check, "check run.cfg [--set NAME=VALUE]... [--json]",
      "read everything, train nothing: model, data, memory against what there is, options"},
+    {"data", data, "data run.cfg [--rows N] [--from POSITION] [--valid] [--ids] [--json] [--set NAME=VALUE]...",
+     "rows as the model will see them, in the order of training, trained tokens marked; 5 from the first on unless told otherwise"},
     {"init", init, "init [MODEL [DATA]]", "a commented run.cfg for them on stdout"},
     {"options", options, "options [--markdown|--json]", "every option: name, type, range, default, when a change takes effect"},
     {"status", status, "status [RUN] [--json]", "how far a run is, and whether it is alive; RUN is a run directory or a run.cfg"},
@@ -285,7 +313,6 @@ static const struct {
     {"attach", "`status` and `log` read a run while it goes on"},
     {"send", "stop a run with SIGINT or SIGTERM"},
     {"replay", "`log` prints the steps of a run"},
-    {"data", "`check` counts rows and tokens"},
     {"plan", "`check` plans memory"},
 };
 

@@ -273,7 +273,7 @@ static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes
                                             .loaders = 2,
                                             .training = true};
     zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
-    return zf_memory_plan_check(&s->plan, &s->request, &s->limits, e);
+    return s->rows_only ? ZF_OK : zf_memory_plan_check(&s->plan, &s->request, &s->limits, e);
 }
 
 static enum zf_status split_valid(struct zf_setup *s, struct zf_err *e)

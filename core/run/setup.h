@@ -30,6 +30,7 @@ struct zf_setup {
     size_t choice_count;
     char *prompt, *response;    /* the templates, where files hold them */
     uint64_t steps, total_rows; /* total_rows: rows the run will take; less than steps * batch_size if the last step is smaller */
+    bool rows_only; /* set it before zf_setup_data to look at rows only: then what training needs may be more than there is */
     struct zf_memory_limits limits;
     struct zf_memory_plan plan;
     struct zf_memory_request request;

@@ -57,6 +57,17 @@ def run(*args, code=0, program=CONSOLE, timeout=60, **more):
     return done
 
 
+def peak(*args, code=0):
+    """Megabytes of memory that a command takes at most, and what it says on stderr."""
+    p = start(*args, stdout=subprocess.DEVNULL)
+    err = p.stderr.read()
+    _, status, usage = os.wait4(p.pid, 0)
+    p.returncode = os.waitstatus_to_exitcode(status)
+    p.stderr.close()
+    expect(p.returncode == code, args, "exit", p.returncode, err.decode(errors="replace")[-2000:])
+    return usage.ru_maxrss / 1024, err.decode(errors="replace")
+
+
 def write(path, text):
     with open(path, "w", encoding="utf-8") as f:
         f.write(text)
