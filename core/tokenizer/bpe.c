@@ -28,8 +28,9 @@ struct zf_bpe {
     struct zf_bpe_options o;
     struct word_slot *words;
     struct merge_slot *merges;
-    uint64_t *inside; /* pairs of units that stand side by side in something a merge makes */
-    size_t word_mask, merge_mask, inside_mask;
+    uint64_t *inside; /* pairs of units between which a merge can join */
+    size_t word_mask, merge_mask, inside_mask, inside_count;
+    bool merges_bytes;       /* a rule joins <0xNN>, which is none of the units */
     int32_t unk, bytes[256]; /* ids of <0x00> .. <0xFF> */
     int32_t unit[256];       /* byte_level: of each byte; otherwise of each ASCII character */
     bool splits;             /* words may be cut where no merge can reach across */
@@ -78,6 +79,33 @@ static size_t table_size(size_t entries) /* a power of two, at most half full */
     return n;
 }
 
+static uint64_t *inside_slot(uint64_t *table, size_t mask, uint64_t pair)
+{
+    size_t i = hash_pair(pair) & mask;
+    while (table[i] != EMPTY && table[i] != pair) i = (i + 1) & mask;
+    return &table[i];
+}
+
+static bool can_touch(const struct zf_bpe *b, uint32_t left, uint32_t right)
+{
+    uint64_t pair = pair_of(left, right);
+    return *inside_slot(b->inside, b->inside_mask, pair) == pair;
+}
+
+static enum zf_status resize_inside(struct zf_bpe *b, size_t slots, struct zf_err *e)
+{
+    uint64_t *table = malloc(slots * sizeof *table);
+    if (!table) return zf_fail_memory(e, "the vocabulary");
+    memset(table, 0xFF, slots * sizeof *table);
+    for (size_t i = 0; b->inside && i <= b->inside_mask; i++) {
+        if (b->inside[i] != EMPTY) *inside_slot(table, slots - 1, b->inside[i]) = b->inside[i];
+    }
+    free(b->inside);
+    b->inside = table;
+    b->inside_mask = slots - 1;
+    return ZF_OK;
+}
+
 enum zf_status zf_bpe_new(struct zf_bpe **out, const struct zf_bpe_options *o, size_t vocab, size_t merges, struct zf_err *e)
 {
     struct zf_bpe *b = calloc(1, sizeof *b);
@@ -94,6 +122,10 @@ enum zf_status zf_bpe_new(struct zf_bpe **out, const struct zf_bpe_options *o, s
     b->word_mask = words - 1;
     b->merge_mask = pairs - 1;
     for (size_t i = 0; i < pairs; i++) b->merges[i].pair = EMPTY;
+    if (resize_inside(b, 1024, e) != ZF_OK) {
+        zf_bpe_free(b);
+        return e->code;
+    }
     *out = b;
     return ZF_OK;
 }
@@ -132,12 +164,6 @@ static struct merge_slot *merge_slot(const struct zf_bpe *b, uint64_t pair)
     return &b->merges[i];
 }
 
-void zf_bpe_merge(struct zf_bpe *b, int32_t left, int32_t right, int32_t joined, uint32_t rank)
-{
-    uint64_t pair = pair_of((uint32_t)left, (uint32_t)right);
-    *merge_slot(b, pair) = (struct merge_slot){pair, rank, joined};
-}
-
 static uint32_t rank_of(const struct zf_bpe *b, int32_t left, int32_t right, int32_t *joined)
 {
     const struct merge_slot *m = merge_slot(b, pair_of((uint32_t)left, (uint32_t)right));
@@ -146,76 +172,57 @@ static uint32_t rank_of(const struct zf_bpe *b, int32_t left, int32_t right, int
     return m->rank;
 }
 
-/* The next unit of a vocabulary entry's text, -1 if no input can contain it. */
-static int64_t next_unit(const struct zf_bpe *b, const char *text, size_t size, size_t *at)
-{
-    const unsigned char *s = (const unsigned char *)text + *at;
-    size_t n = zf_utf8_length(s, size - *at, NULL);
-    if (!n) return -1;
-    *at += n;
-    uint32_t c = zf_utf8_decode(s, n);
-    return b->o.byte_level ? zf_alphabet_byte(c) : (int64_t)c;
-}
-
-static uint64_t *inside_slot(uint64_t *table, size_t mask, uint64_t pair)
-{
-    size_t i = hash_pair(pair) & mask;
-    while (table[i] != EMPTY && table[i] != pair) i = (i + 1) & mask;
-    return &table[i];
-}
-
-static bool can_touch(const struct zf_bpe *b, uint32_t left, uint32_t right)
-{
-    uint64_t pair = pair_of(left, right);
-    return *inside_slot(b->inside, b->inside_mask, pair) == pair;
-}
-
-static enum zf_status resize_inside(struct zf_bpe *b, size_t slots, struct zf_err *e)
-{
-    uint64_t *table = malloc(slots * sizeof *table);
-    if (!table) return zf_fail_memory(e, "the vocabulary");
-    memset(table, 0xFF, slots * sizeof *table);
-    for (size_t i = 0; b->inside && i <= b->inside_mask; i++) {
-        if (b->inside[i] != EMPTY) *inside_slot(table, slots - 1, b->inside[i]) = b->inside[i];
-    }
-    free(b->inside);
-    b->inside = table;
-    b->inside_mask = slots - 1;
-    return ZF_OK;
-}
-
-/* Which neighbours a merge can ever join: everything else is a place where a word may be cut without changing a single id. */
-static enum zf_status collect_inside(struct zf_bpe *b, const char *const *texts, const size_t *sizes, size_t ids, struct zf_err *e)
-{
-    size_t count = 0;
-    ZF_TRY(resize_inside(b, 1024, e));
-    for (size_t m = 0; m <= b->merge_mask; m++) {
-        int32_t id = b->merges[m].joined;
-        if (b->merges[m].pair == EMPTY || (size_t)id >= ids || !texts[id]) continue;
-        int64_t before = -1;
-        for (size_t at = 0; at < sizes[id];) {
-            int64_t unit = next_unit(b, texts[id], sizes[id], &at);
-            if (unit < 0) break;
-            if (before >= 0) {
-                uint64_t pair = pair_of((uint32_t)before, (uint32_t)unit), *slot = inside_slot(b->inside, b->inside_mask, pair);
-                count += *slot == EMPTY;
-                *slot = pair;
-                if (count * 2 > b->inside_mask) ZF_TRY(resize_inside(b, 2 * (b->inside_mask + 1), e));
-            }
-            before = unit;
-        }
-    }
-    return ZF_OK;
-}
-
 static bool is_byte_token(const char *text, size_t size)
 {
     return text && size == 6 && !memcmp(text, "<0x", 3);
 }
 
-enum zf_status zf_bpe_finish(struct zf_bpe *b, const char *const *texts, const size_t *sizes, size_t ids, struct zf_err *e)
+/* The unit at a place of a token's text, -1 if no input can contain it. */
+static int64_t unit_at(const struct zf_bpe *b, const struct zf_bpe_side *t, size_t at)
 {
-    bool all_bytes = true, all_units = true, merges_bytes = false;
+    const unsigned char *s = (const unsigned char *)t->text;
+    size_t n = at < t->size ? zf_utf8_length(s + at, t->size - at, NULL) : 0;
+    if (!n) return -1;
+    uint32_t c = zf_utf8_decode(s + at, n);
+    return b->o.byte_level ? zf_alphabet_byte(c) : (int64_t)c;
+}
+
+/* Where a rule joins: everywhere else a word may be cut without changing a single id, since what is longer than a unit comes from rules. */
+static enum zf_status add_inside(struct zf_bpe *b, const struct zf_bpe_side *left, const struct zf_bpe_side *right, struct zf_err *e)
+{
+    size_t last = left->size ? left->size - 1 : 0;
+    while (last && ((unsigned char)left->text[last] & 0xC0) == 0x80) last--;
+    int64_t before = unit_at(b, left, last), behind = unit_at(b, right, 0);
+    if (before < 0 || behind < 0) return ZF_OK;
+    if (b->inside_count * 2 >= b->inside_mask) ZF_TRY(resize_inside(b, 2 * (b->inside_mask + 1), e));
+    uint64_t pair = pair_of((uint32_t)before, (uint32_t)behind), *slot = inside_slot(b->inside, b->inside_mask, pair);
+    b->inside_count += *slot == EMPTY;
+    *slot = pair;
+    return ZF_OK;
+}
+
+enum zf_status zf_bpe_merge(struct zf_bpe *b, const struct zf_bpe_side *left, const struct zf_bpe_side *right, int32_t joined,
+                            uint32_t rank, struct zf_err *e)
+{
+    uint64_t pair = pair_of((uint32_t)left->id, (uint32_t)right->id);
+    *merge_slot(b, pair) = (struct merge_slot){pair, rank, joined};
+    b->merges_bytes |= is_byte_token(left->text, left->size) || is_byte_token(right->text, right->size);
+    return add_inside(b, left, right, e);
+}
+
+void zf_bpe_expect(const struct zf_bpe *b, const char *text, size_t size)
+{
+    __builtin_prefetch(&b->words[hash_bytes(text, size) & b->word_mask]);
+}
+
+void zf_bpe_expect_merge(const struct zf_bpe *b, int32_t left, int32_t right)
+{
+    __builtin_prefetch(&b->merges[hash_pair(pair_of((uint32_t)left, (uint32_t)right)) & b->merge_mask], 1);
+}
+
+void zf_bpe_finish(struct zf_bpe *b)
+{
+    bool all_bytes = true, all_units = true;
     for (int i = 0; i < 256; i++) {
         char name[8], character[4];
         size_t n = zf_utf8_encode(character, b->o.byte_level ? zf_alphabet_character((unsigned char)i) : (uint32_t)i);
@@ -226,15 +233,8 @@ enum zf_status zf_bpe_finish(struct zf_bpe *b, const char *const *texts, const s
         all_units &= b->unit[i] != NONE;
     }
     b->unk = b->o.unk ? zf_bpe_find(b, b->o.unk, strlen(b->o.unk)) : NONE;
-    for (size_t m = 0; m <= b->merge_mask; m++) {
-        if (b->merges[m].pair == EMPTY) continue;
-        uint64_t left = b->merges[m].pair >> 32, right = b->merges[m].pair & UINT32_MAX;
-        merges_bytes |= left < ids && is_byte_token(texts[left], sizes[left]);
-        merges_bytes |= right < ids && is_byte_token(texts[right], sizes[right]);
-    }
     /* A unit that vanishes or is fused with its neighbours would make far parts of a word meet. */
-    b->splits = b->o.byte_level ? all_units : b->o.byte_fallback && all_bytes && !merges_bytes;
-    return collect_inside(b, texts, sizes, ids, e);
+    b->splits = b->o.byte_level ? all_units : b->o.byte_fallback && all_bytes && !b->merges_bytes;
 }
 
 bool zf_bpe_parts(const struct zf_bpe *b, uint32_t left, uint32_t right)

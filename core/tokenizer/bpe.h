@@ -21,10 +21,21 @@ void zf_bpe_free(struct zf_bpe *b);
 
 /* `text` must outlive the model. At most as many as zf_bpe_new was told. */
 void zf_bpe_add(struct zf_bpe *b, const char *text, size_t size, int32_t id);
-int32_t zf_bpe_find(const struct zf_bpe *b, const char *text, size_t size);                      /* -1: none */
-void zf_bpe_merge(struct zf_bpe *b, int32_t left, int32_t right, int32_t joined, uint32_t rank); /* a later rule for the same pair wins */
-enum zf_status zf_bpe_finish(struct zf_bpe *b, const char *const *texts, const size_t *sizes, size_t ids,
-                             struct zf_err *e); /* by id; NULL: none */
+int32_t zf_bpe_find(const struct zf_bpe *b, const char *text, size_t size); /* -1: none */
+
+/* A rule; a later one for the same pair wins. */
+struct zf_bpe_side {
+    int32_t id;
+    const char *text; /* of the token */
+    size_t size;
+};
+enum zf_status zf_bpe_merge(struct zf_bpe *b, const struct zf_bpe_side *left, const struct zf_bpe_side *right, int32_t joined,
+                            uint32_t rank, struct zf_err *e);
+void zf_bpe_finish(struct zf_bpe *b);
+
+/* Fetches ahead what finding this text, adding a rule for this pair will touch. */
+void zf_bpe_expect(const struct zf_bpe *b, const char *text, size_t size);
+void zf_bpe_expect_merge(const struct zf_bpe *b, int32_t left, int32_t right);
 
 /* Where in its word each token begins, if wanted (that is slower). */
 struct zf_bpe_starts {

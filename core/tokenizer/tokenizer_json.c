@@ -111,6 +111,9 @@ static enum zf_status put_token(struct zf_loader *l, struct zf_piece text, size_
     return ZF_OK;
 }
 
+/* How far ahead places are asked for: they lie all over tables of many MB, and come faster together. */
+enum { BATCH = 16 };
+
 /* Few holes are normal; an id far beyond the number of tokens is a broken file, not a reason to allocate. */
 static enum zf_status load_entries(struct zf_loader *l)
 {
@@ -122,6 +125,7 @@ static enum zf_status load_entries(struct zf_loader *l)
     ZF_TRY(zf_bpe_new(&l->t->bpe, &l->bpe, v->count, v->rule_count, l->e));
     for (size_t i = 0; i < v->count; i++) {
         const struct zf_entry *x = &v->entries[i];
+        if (i + BATCH < v->count) zf_bpe_expect(l->t->bpe, x[BATCH].text.text, x[BATCH].text.size);
         if (x->id < 0 || (size_t)x->id >= limit) return zf_load_fail(l, "token '%.64s' has no id in 0 .. %zu", x->text.text, limit - 1);
         if (zf_bpe_find(l->t->bpe, x->text.text, x->text.size) >= 0)
             return zf_load_fail(l, "model.vocab has '%.64s' twice; JSON has a key once", x->text.text);
@@ -137,25 +141,49 @@ static enum zf_status load_entries(struct zf_loader *l)
     return ZF_OK;
 }
 
-static enum zf_status load_rules(struct zf_loader *l, struct zf_text *joined)
+static enum zf_status load_batch(struct zf_loader *l, size_t first, size_t count, struct zf_text *joined)
 {
-    const struct zf_vocabulary *v = &l->vocabulary;
-    if (v->rule_count >= UINT32_MAX) return zf_load_fail(l, "model.merges has more than 2^32 rules");
-    for (size_t i = 0; i < v->rule_count; i++) {
-        struct zf_piece a = v->rules[i].left, b = v->rules[i].right;
-        joined->size = 0;
-        ZF_TRY(zf_text_add(joined, a.text, a.size, l->e));
-        ZF_TRY(zf_text_add(joined, b.text, b.size, l->e));
-        int32_t left = zf_bpe_find(l->t->bpe, a.text, a.size), right = zf_bpe_find(l->t->bpe, b.text, b.size);
-        int32_t both = zf_bpe_find(l->t->bpe, joined->data, joined->size);
-        if (left < 0 || right < 0 || both < 0) {
-            struct zf_piece lacks = left < 0 ? a : right < 0 ? b : (struct zf_piece){joined->data, joined->size};
-            return zf_load_fail(l, "model.merges[%zu] uses '%.*s', which model.vocab does not have", i,
+    struct zf_bpe *b = l->t->bpe;
+    const struct zf_rule *rules = l->vocabulary.rules + first;
+    struct zf_bpe_side left[BATCH], right[BATCH];
+    struct zf_piece both[BATCH];
+    int32_t ids[BATCH];
+    joined->size = 0;
+    for (size_t i = 0; i < count; i++) {
+        ZF_TRY(zf_text_add(joined, rules[i].left.text, rules[i].left.size, l->e));
+        ZF_TRY(zf_text_add(joined, rules[i].right.text, rules[i].right.size, l->e));
+    }
+    for (size_t i = 0, at = 0; i < count; at += both[i++].size) {
+        both[i] = (struct zf_piece){joined->data + at, rules[i].left.size + rules[i].right.size};
+        zf_bpe_expect(b, rules[i].left.text, rules[i].left.size);
+        zf_bpe_expect(b, rules[i].right.text, rules[i].right.size);
+        zf_bpe_expect(b, both[i].text, both[i].size);
+    }
+    for (size_t i = 0; i < count; i++) {
+        struct zf_piece x = rules[i].left, y = rules[i].right;
+        left[i] = (struct zf_bpe_side){zf_bpe_find(b, x.text, x.size), x.text, x.size};
+        right[i] = (struct zf_bpe_side){zf_bpe_find(b, y.text, y.size), y.text, y.size};
+        ids[i] = zf_bpe_find(b, both[i].text, both[i].size);
+        if (left[i].id < 0 || right[i].id < 0 || ids[i] < 0) {
+            struct zf_piece lacks = left[i].id < 0 ? x : right[i].id < 0 ? y : both[i];
+            return zf_load_fail(l, "model.merges[%zu] uses '%.*s', which model.vocab does not have", first + i,
                                 (int)(lacks.size < 64 ? lacks.size : 64), lacks.text);
         }
-        zf_bpe_merge(l->t->bpe, left, right, both, (uint32_t)i);
+        zf_bpe_expect_merge(b, left[i].id, right[i].id);
     }
+    for (size_t i = 0; i < count; i++) ZF_TRY(zf_bpe_merge(b, &left[i], &right[i], ids[i], (uint32_t)(first + i), l->e));
     return ZF_OK;
+}
+
+static enum zf_status load_rules(struct zf_loader *l)
+{
+    size_t count = l->vocabulary.rule_count;
+    struct zf_text joined = {0};
+    enum zf_status s = ZF_OK;
+    if (count >= UINT32_MAX) return zf_load_fail(l, "model.merges has more than 2^32 rules");
+    for (size_t i = 0; s == ZF_OK && i < count; i += BATCH) s = load_batch(l, i, count - i < BATCH ? count - i : BATCH, &joined);
+    free(joined.data);
+    return s;
 }
 
 /* What the reference searches for: the content, normalised where the token says so. */
@@ -266,11 +294,8 @@ static enum zf_status load_root(struct zf_loader *l, const json_t *root)
     ZF_TRY(zf_load_components(l, root));
     ZF_TRY(zf_load_added(l, json_object_get(root, "added_tokens")));
     ZF_TRY(load_entries(l));
-    struct zf_text joined = {0};
-    enum zf_status s = load_rules(l, &joined);
-    free(joined.data);
-    if (s != ZF_OK) return s;
-    ZF_TRY(zf_bpe_finish(l->t->bpe, l->t->text, l->t->text_size, l->t->size, l->e));
+    ZF_TRY(load_rules(l));
+    zf_bpe_finish(l->t->bpe);
     ZF_TRY(load_added(l));
     ZF_TRY(check_template(l));
     ZF_TRY(zf_load_special(l));
