@@ -40,9 +40,7 @@ struct zf_record {
 };
 
 struct zf_reader;
-/* What the options point to must stay. Every file is looked for here already: ZF_FORMAT where one cannot be read, ZF_USAGE where two are
- * one.
- */
+/* What the options point to must stay. All files are looked for here: ZF_FORMAT if one cannot be read, ZF_USAGE if two are the same. */
 enum zf_status zf_reader_open(struct zf_reader **out, const struct zf_reader_options *o, struct zf_err *e);
 void zf_reader_close(struct zf_reader *r);
 
