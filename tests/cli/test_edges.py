@@ -28,7 +28,7 @@ def test_a_large_file_is_refused_early(folder):
     path = os.path.join(folder, "text.txt")
     with open(path, "wb") as f:
         f.truncate(300 << 20)                  # sparse: reading it would take far longer than refusing it
-    run = h.cfg(folder, run={"memory_limit": "600M"})
+    run = h.cfg(folder, run={"memory_limit": "600M"}, data={"cache": "no"})
     began = time.monotonic()
     done = h.run(run, code=3)
     expect(time.monotonic() - began < 2 * h.SLOW, "refused too late")

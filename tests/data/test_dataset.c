@@ -162,7 +162,7 @@ static void test_text_refused(void **state)
     refuse_one(save_text("y.txt", "a"), o, ZF_FORMAT, "y.txt", "label token");
     refuse_one(in_folder("nowhere.txt"), o, ZF_FORMAT, "nowhere.txt", "cannot open");
     refuse_one(folder, (struct zf_dataset_options){.format = ZF_DATA_TEXT}, ZF_FORMAT, folder, "directory");
-    refuse_one(save_text("z.jsonl", "{\"name\":1}"), o, ZF_USAGE, "z.jsonl:1", "name");
+    refuse_one(save_text("z.jsonl", "{\"name\":1}"), o, ZF_USAGE, "z.jsonl", "name");
     refuse_one(in_folder("z"), o, ZF_USAGE, "z", "without extension");
     refuse_one(in_folder("z.bin"), o, ZF_USAGE, "z.bin", "'.bin'");
     o.documents = "";
