@@ -336,7 +336,7 @@ static enum zf_status statement(struct reading *r, struct zf_err *e)
     return is_live(r) ? control(r, line, e) : ZF_OK;
 }
 
-/* Text up to the next tag, as Jinja leaves it. `behind`: what the tag before it takes away: '-' all white space, 'n' one line end. */
+/* Text up to the next tag, as Jinja leaves it. before: what the tag before it takes away: '-' all white space, 'n' one line end. */
 static enum zf_status read_text(struct reading *r, char before, struct zf_err *e)
 {
     size_t begin = r->at, end = begin;
