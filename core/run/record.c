@@ -1,4 +1,5 @@
 /* What happened, for the ones who read it: metrics.jsonl and stdout (never in the way of training), trainer.log, the journal (durable). */
+#include "core/run/report.h"
 #include "core/run/trainer.h"
 
 #include "core/base/clock.h"
@@ -65,6 +66,7 @@ void zf_record_start(struct zf_trainer *t)
     json_object_set_new(o, "device_description", json_string(info.description));
     json_object_set_new(o, "strategy", json_string(strategy));
     json_object_set_new(o, "options", zf_options_json(t->o));
+    json_object_set_new(o, "data", zf_report_dataset_json(&t->setup->train));
     json_object_set_new(o, "matrices", matrices);
     json_object_set_new(o, "attempt", json_integer(1));
     zf_metrics_write(t->metrics, o);
@@ -78,6 +80,7 @@ void zf_record_start(struct zf_trainer *t)
                   "data: %" PRIu64 " rows to train on, %" PRIu64 " to validate on, %" PRIu64 " tokens, %" PRIu64
                   " of them targets; the loss is the mean over the targets of a step",
                   s->train.rows, s->valid.rows, s->all.tokens, s->all.label_tokens);
+    if (s->all.layout) zf_plain_text(&t->plain, "template: %s", s->all.layout);
     zf_plain_text(&t->plain, "memory: %s planned for micro-batches of %zu sequences, %zu tokens",
                   zf_bytes_text(s->plan.total, bytes, sizeof bytes), s->plan.micro_batch, s->plan.tokens);
     zf_plain_text(&t->plain, "run: %s, %" PRIu64 " steps of %" PRId64 " sequences", t->run, t->setup->steps, t->o->batch_size);
