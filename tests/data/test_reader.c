@@ -24,7 +24,7 @@ enum { BLOCKS = sizeof blocks / sizeof *blocks };
 
 static void sizes(size_t block, size_t limit, size_t piece)
 {
-    zf_reader_head = block < 1024 ? 8 : 1024;
+    zf_reader_head = block < 1024 ? 10 : 1024;
     zf_reader_block = block;
     zf_reader_limit = limit;
     zf_reader_piece = piece;

@@ -11,7 +11,7 @@ static char *read_with(const struct zf_reader_options *o, size_t block)
 {
     struct zf_err e;
     zf_reader_block = block;
-    zf_reader_head = 8;
+    zf_reader_head = 10; /* a BOM and the longest of what tells a kind */
     char *said = reader_log(o, &e);
     if (!said) abort();
     return said;
