@@ -50,6 +50,11 @@ struct zf_build {
     double told;
 };
 
+static const char *bytes_of(const struct zf_build *b, const struct zf_record *r)
+{
+    return r->size ? b->bytes.data + r->begin : "";
+}
+
 static const char *file_of(const struct zf_build *b, const struct zf_record *r)
 {
     return b->o.data->files[r->file];
@@ -107,7 +112,7 @@ static enum zf_status encode_text(struct worker *w, const struct item *i, struct
 {
     const struct zf_build *b = w->build;
     const struct zf_dataset_options *d = b->o.data;
-    const char *text = b->bytes.data + i->record.begin;
+    const char *text = bytes_of(b, &i->record);
     bool whole = !d->documents || !strcmp(d->documents, "file");
     if (i->record.first && i->record.last && (!i->record.size || (!whole && is_blank(text, i->record.size)))) return ZF_OK;
     struct zf_encode_options o = {.specials_in_text = b->o.specials,
@@ -136,7 +141,7 @@ static enum zf_status encode_record(struct worker *w, struct item *i, struct res
 {
     const struct zf_build *b = w->build;
     const struct zf_dataset_options *d = b->o.data;
-    const char *bytes = b->bytes.data + i->record.begin, *file = file_of(b, &i->record);
+    const char *bytes = bytes_of(b, &i->record), *file = file_of(b, &i->record);
     for (size_t k = 0; k < b->choices; k++) {
         int chosen = -1;
         ZF_TRY(zf_layout_render(b->layout, &i->record, bytes, file, d->every_choice ? (int)k : -1, &w->parts, &chosen, e));
@@ -306,7 +311,7 @@ static enum zf_status find_layout(struct zf_build *b, struct zf_err *e)
         if (s)
             *e = b->read_error;
         else
-            s = zf_layout_open(&b->layout, &o, &i->record, b->bytes.data + i->record.begin, file_of(b, &i->record), e);
+            s = zf_layout_open(&b->layout, &o, &i->record, bytes_of(b, &i->record), file_of(b, &i->record), e);
         if (!s) return ZF_OK;
         if (s != ZF_FORMAT || !d->skip_bad) return s;
     }
