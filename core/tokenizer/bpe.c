@@ -460,31 +460,6 @@ static enum zf_status push_starts(struct zf_bpe_starts *to, const int32_t *begin
     return s;
 }
 
-/* One word or the part of it at `begin`, through the cache. */
-static enum zf_status encode_part(const struct zf_bpe *b, struct zf_bpe_work *w, const char *whole, size_t begin, size_t size,
-                                  struct zf_ids *out, const volatile int *stop, struct zf_err *e)
-{
-    const char *word = whole + begin;
-    bool cached = size <= CACHED_BYTES && !w->starts.wanted;
-    struct zf_bpe_cached *c = cached ? &w->cache[hash_bytes(word, size) & w->cache_mask] : NULL;
-    if (c && c->size == size && !memcmp(c->word, word, size)) return push_all(out, c->ids, c->count, e);
-    size_t n = 0;
-    ZF_TRY(start_symbols(b, w, word, size, &n, e));
-    if (n <= SHORT && !w->starts.wanted) {
-        n = merge_short(b, w->symbols, n);
-    } else {
-        ZF_TRY(merge_long(b, w, &n, stop, e));
-    }
-    if (c && n <= CACHED_IDS) {
-        c->size = (uint8_t)size;
-        c->count = (uint8_t)n;
-        memcpy(c->word, word, size);
-        if (n) memcpy(c->ids, w->symbols, n * sizeof *c->ids);
-    }
-    if (w->starts.wanted) ZF_TRY(push_starts(&w->starts, w->begins, n, begin, e));
-    return push_all(out, w->symbols, n, e);
-}
-
 /* The whole word's id, for ignore_merges. */
 static enum zf_status find_whole(const struct zf_bpe *b, struct zf_bpe_work *w, const char *word, size_t size, int32_t *id,
                                  struct zf_err *e)
@@ -502,19 +477,49 @@ static enum zf_status find_whole(const struct zf_bpe *b, struct zf_bpe_work *w, 
     return ZF_OK;
 }
 
+/* Symbols of a word or part of one, merged. */
+static enum zf_status merge_part(const struct zf_bpe *b, struct zf_bpe_work *w, const char *word, size_t size, size_t *n,
+                                 const volatile int *stop, struct zf_err *e)
+{
+    ZF_TRY(start_symbols(b, w, word, size, n, e));
+    if (*n > SHORT || w->starts.wanted) return merge_long(b, w, n, stop, e);
+    *n = merge_short(b, w->symbols, *n);
+    return ZF_OK;
+}
+
+/* A word, or the part of it at `begin`, through the cache. */
+static enum zf_status encode_part(const struct zf_bpe *b, struct zf_bpe_work *w, const char *word, size_t begin, size_t size,
+                                  struct zf_ids *out, const volatile int *stop, struct zf_err *e)
+{
+    const char *part = word + begin;
+    bool cached = size <= CACHED_BYTES && !w->starts.wanted;
+    struct zf_bpe_cached *c = cached ? &w->cache[hash_bytes(part, size) & w->cache_mask] : NULL;
+    if (c && c->size == size && !memcmp(c->word, part, size)) return push_all(out, c->ids, c->count, e);
+    int32_t id = NONE;
+    if (b->o.ignore_merges) ZF_TRY(find_whole(b, w, part, size, &id, e));
+    size_t n = 1;
+    if (id == NONE) {
+        ZF_TRY(merge_part(b, w, part, size, &n, stop, e));
+    } else {
+        ZF_TRY(make_room(w, 1, e));
+        w->symbols[0] = id;
+        note_begins(w, 0, 1, 0, false);
+    }
+    if (c && n <= CACHED_IDS) {
+        c->size = (uint8_t)size;
+        c->count = (uint8_t)n;
+        memcpy(c->word, part, size);
+        if (n) memcpy(c->ids, w->symbols, n * sizeof *c->ids);
+    }
+    if (w->starts.wanted) ZF_TRY(push_starts(&w->starts, w->begins, n, begin, e));
+    return push_all(out, w->symbols, n, e);
+}
+
 enum zf_status zf_bpe_encode(const struct zf_bpe *b, struct zf_bpe_work *w, const char *word, size_t size, struct zf_ids *out,
                              const volatile int *stop, struct zf_err *e)
 {
     if (!size) return ZF_OK;
-    if (b->o.ignore_merges) {
-        int32_t id = NONE;
-        ZF_TRY(find_whole(b, w, word, size, &id, e));
-        if (id != NONE) {
-            if (w->starts.wanted) ZF_TRY(push_starts(&w->starts, &(int32_t){0}, 1, 0, e));
-            return push_all(out, &id, 1, e);
-        }
-    }
-    if (!b->splits || size <= SPLIT_FROM) return encode_part(b, w, word, 0, size, out, stop, e);
+    if (!b->splits || b->o.ignore_merges || size <= SPLIT_FROM) return encode_part(b, w, word, 0, size, out, stop, e);
     size_t begin = 0, polled = 0;
     uint32_t before = 0;
     for (size_t at = 0, length; at < size; at += length) {

@@ -41,10 +41,27 @@ static bool touches(const struct zf_added *a, const char *text, size_t size, siz
 struct cutter {
     const struct zf_tokenizer *t;
     struct zf_normal_work work;
-    struct zf_text around;
+    struct zf_text around, texts; /* texts: of the tokens in bare */
+    struct zf_added bare;         /* the normalized tokens, without what is put in front of the first piece of a text */
     size_t most_raw, most_normalized;
     bool takes_space;
 };
+
+static enum zf_status collect_bare(struct cutter *k, struct zf_err *e)
+{
+    const struct zf_added *all = &k->t->normalized;
+    for (size_t i = 0; i < all->count; i++) {
+        struct zf_added_token a = all->tokens[i];
+        const char *text = a.content;
+        size_t size = a.content_size;
+        ZF_TRY(zf_normalize(&k->t->normalizer, &text, &size, true, NULL, &k->work, e));
+        a.size = size;
+        ZF_TRY(zf_text_add(&k->texts, text, size, e));
+        ZF_TRY(zf_added_add(&k->bare, &a, e));
+    }
+    for (size_t i = 0, at = 0; i < k->bare.count; at += k->bare.tokens[i++].size) k->bare.tokens[i].text = k->texts.data + at;
+    return zf_added_sort(&k->bare, e);
+}
 
 /* The same for the tokens that are searched for in normalised text: what stands around is normalised on either side. */
 static bool touches_normalized(struct cutter *k, const char *text, size_t size, size_t place)
@@ -65,7 +82,8 @@ static bool touches_normalized(struct cutter *k, const char *text, size_t size, 
     n = end - place;
     if (zf_normalize(&t->normalizer, &part, &n, true, NULL, &k->work, &e) != ZF_OK) return true;
     if (zf_text_add(&k->around, part, n, &e) != ZF_OK) return true;
-    return touches(&t->normalized, k->around.data, k->around.size, middle, k->most_normalized);
+    return touches(&t->normalized, k->around.data, k->around.size, middle, k->most_normalized) ||
+           touches(&k->bare, k->around.data, k->around.size, middle, k->most_normalized);
 }
 
 /* A character as the normalizer leaves it: its last one (or its first); false if nothing is left. */
@@ -116,8 +134,9 @@ static enum joint split_joint(const struct zf_step *s, uint32_t left, uint32_t r
         bool all = (s->behavior == ZF_ISOLATED && !s->invert) || (s->behavior == ZF_REMOVED && s->invert);
         return all && zf_splitter_parts(&s->regex, left, right) ? APART : UNSURE;
     }
-    if (!piece_character(&s->pattern)) return UNSURE;
-    return joint_of(s->behavior, is_character(&s->pattern, left) != s->invert, is_character(&s->pattern, right) != s->invert);
+    bool is_left = is_character(&s->pattern, left), is_right = is_character(&s->pattern, right);
+    if (!piece_character(&s->pattern) || (s->invert && (is_left || is_right))) return UNSURE;
+    return joint_of(s->behavior, is_left, is_right);
 }
 
 /* A step between two characters, which it may replace. Something put in front of the second would be put there only in the whole, where it
@@ -190,11 +209,15 @@ size_t zf_tokenizer_cut(const struct zf_tokenizer *t, const char *text, size_t s
     struct cutter k = {.t = t, .most_raw = longest(&t->raw), .most_normalized = longest(&t->normalized)};
     k.takes_space = takes_space(&t->raw) || takes_space(&t->normalized);
     size_t place = size ? size - 1 : 0;
+    struct zf_err e;
+    if (t->normalizer.count && t->normalized.count && collect_bare(&k, &e) != ZF_OK) place = 0;
     for (size_t tries = 0; place && !may_cut(&k, text, size, place); place--) {
         if (++tries == TRIES) place = 1;
     }
     zf_normal_work_free(&k.work);
+    zf_added_free(&k.bare);
     free(k.around.data);
+    free(k.texts.data);
     return place;
 }
 

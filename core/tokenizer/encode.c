@@ -35,6 +35,7 @@ struct piece {
     const char *text;
     size_t size, marks;
     bool start; /* the call's text begins with it */
+    bool first; /* and its first character is that text's */
 };
 
 typedef enum zf_status piece_action(struct zf_encoder *c, const struct piece *p, struct zf_err *e);
@@ -43,7 +44,8 @@ static void answer(struct zf_encoder *c, size_t ended, size_t begun)
 {
     struct zf_mark *m = &c->o->marks[c->mark++];
     m->ended = ended - c->base;
-    m->begun = begun - c->base;
+    /* An unknown unit may come behind the bytes of a later one, as in the reference: then places are in no order. */
+    m->begun = (begun > ended ? begun : ended) - c->base;
 }
 
 static void answer_before(struct zf_encoder *c, const struct piece *p, size_t place)
@@ -61,7 +63,7 @@ static struct piece part_of(struct zf_encoder *c, const struct piece *p, size_t 
     answer_before(c, p, begin);
     size_t marks = c->mark;
     for (; marks < p->marks && c->places[marks] < end; marks++) c->places[marks] -= begin;
-    return (struct piece){p->text + begin, end - begin, marks, p->start && !begin};
+    return (struct piece){p->text + begin, end - begin, marks, p->start && !begin, p->first && !begin};
 }
 
 static struct zf_places places_of(struct zf_encoder *c, const struct piece *p)
@@ -259,8 +261,7 @@ static enum zf_status metaspace(struct cutter *k, const struct zf_step *step, st
     struct zf_encoder *c = k->c;
     struct piece p = *k->p;
     struct zf_text *to = &c->changed[2 * k->step];
-    bool wants = step->prepend == ZF_PREPEND_ALWAYS ? !(p.start && c->o->continues)
-                                                    : step->prepend == ZF_PREPEND_FIRST && p.start && !c->o->inside && !c->o->continues;
+    bool wants = step->prepend == ZF_PREPEND_ALWAYS ? !(p.start && c->o->continues) : step->prepend == ZF_PREPEND_FIRST && p.first;
     struct zf_places places = places_of(c, &p);
     to->size = 0;
     if (wants && p.text[0] != ' ' && !starts_with(&p, &step->content)) {
@@ -379,6 +380,7 @@ static enum zf_status encode_piece(struct zf_encoder *c, const struct piece *who
     struct piece p = *whole;
     struct zf_places places = places_of(c, &p);
     ZF_TRY(zf_normalize(&c->t->normalizer, &p.text, &p.size, p.start && c->o->continues, &places, &c->normal, e));
+    p.first &= !c->normal.front_lost;
     return around_added(c, &c->t->normalized, &p, encode_words, e);
 }
 
@@ -411,7 +413,7 @@ static enum zf_status encode(struct zf_encoder *c, const char *text, size_t size
     }
     ZF_TRY(copy_places(c, e));
     ZF_TRY(push_template(c, &t->before, e));
-    struct piece p = {text, size, c->o->mark_count, true};
+    struct piece p = {text, size, c->o->mark_count, true, !c->o->inside && !c->o->continues};
     ZF_TRY(around_added(c, &t->raw, &p, encode_piece, e));
     return push_template(c, &t->after, e);
 }

@@ -39,11 +39,13 @@ struct change {
     struct zf_text *out;
     struct zf_places *places;
     struct zf_err *e;
+    bool front_lost;
 };
 
 static enum zf_status put(struct change *c, size_t begin, size_t end, const char *text, size_t size, bool same)
 {
     zf_places_pass(c->places, begin, end, c->out->size, same);
+    c->front_lost |= !size && !c->out->size && begin < end;
     ZF_TRY(zf_text_add(c->out, text, size, c->e));
     if (c->out->size <= c->limit) return ZF_OK;
     return zf_fail(c->e, ZF_FORMAT, "tokenizer.json", "its Replace steps make a text over %zu bytes of a short one", c->limit);
@@ -232,7 +234,8 @@ static enum zf_status lowercase(struct change *c, uint32_t character, size_t at,
 
 static enum zf_status strip_accent(struct change *c, uint32_t character, size_t at, size_t length)
 {
-    if (utf8proc_category((utf8proc_int32_t)character) == UTF8PROC_CATEGORY_MN) return put(c, at, at + length, "", 0, false);
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)character);
+    if (k >= UTF8PROC_CATEGORY_MN && k <= UTF8PROC_CATEGORY_ME) return put(c, at, at + length, "", 0, false);
     return put(c, at, at + length, c->text + at, length, true);
 }
 
@@ -260,6 +263,7 @@ static enum zf_status strip_space(struct change *c, const struct zf_step *step)
         if (!zf_is_space(zf_utf8_decode(s + last, end - last))) break;
         end = last;
     }
+    c->front_lost |= begin > 0;
     return keep(c, begin, end);
 }
 
@@ -299,12 +303,14 @@ enum zf_status zf_normalize(const struct zf_steps *steps, const char **text, siz
 {
     size_t limit = zf_replace_limit(*size);
     struct zf_text *out = &w->text[0];
+    w->front_lost = false;
     for (size_t i = 0; i < steps->count && *size; i++) {
         if (changes_nothing(&steps->list[i], *text, *size, continues)) continue;
         out->size = 0;
         struct change c = {.text = *text, .size = *size, .limit = limit, .out = out, .places = places, .e = e};
         ZF_TRY(take_step(&c, &steps->list[i], w));
         zf_places_end(places, out->size);
+        w->front_lost |= c.front_lost;
         *text = out->data ? out->data : "";
         *size = out->size;
         out = out == &w->text[0] ? &w->text[1] : &w->text[0];
@@ -321,6 +327,12 @@ enum zf_status zf_normalize_text(const struct zf_steps *steps, const char *text,
     return s;
 }
 
+/* Characters that no mark behind them changes. */
+static bool stays_alone(uint32_t c)
+{
+    return c <= ' ' || (c >= '0' && c <= '9');
+}
+
 static bool is_character(const struct zf_piece *p, uint32_t c)
 {
     char text[4];
@@ -333,7 +345,7 @@ bool zf_normalizer_parts(const struct zf_steps *steps, uint32_t left, uint32_t r
     for (size_t i = steps->count; i-- > 0;) {
         const struct zf_step *step = &steps->list[i];
         if (step->kind >= ZF_STEP_NFC && step->kind <= ZF_STEP_NFKD) {
-            if (right >= 0x80 || !begins(left, forms_of[step->kind])) return false;
+            if (!stays_alone(right) || !begins(left, forms_of[step->kind])) return false;
             forms = true;
         } else if (step->kind == ZF_STEP_REPLACE) {
             const struct zf_piece *p = &step->pattern;

@@ -10,6 +10,7 @@ struct zf_normal_work {
     int32_t *characters;
     size_t character_room;
     struct re_registers *region;
+    bool front_lost; /* of the last text: its first characters fell away */
 };
 void zf_normal_work_free(struct zf_normal_work *w);
 

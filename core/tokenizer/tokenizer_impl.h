@@ -25,7 +25,7 @@ enum zf_step_kind {
     ZF_STEP_NFKD,
     ZF_STEP_LOWERCASE,
     ZF_STEP_STRIP_SPACE,   /* left, right */
-    ZF_STEP_STRIP_ACCENTS, /* drops nonspacing marks */
+    ZF_STEP_STRIP_ACCENTS, /* drops combining marks */
     /* pre_tokenizer */
     ZF_STEP_SPLIT,            /* pattern or regex, behavior, invert */
     ZF_STEP_DIGITS,           /* individual */
