@@ -22,23 +22,31 @@ static void print_ids(const struct zf_ids *ids, bool json)
     puts(json ? "]" : "");
 }
 
-static enum zf_status encode_line(const struct zf_tokenizer *t, const char *text, size_t size, bool json, struct zf_err *e)
+struct tokenize {
+    struct zf_tokenizer *tokenizer;
+    struct zf_encoder *encoder;
+    struct zf_ids ids; /* of the line at hand */
+    bool json, decode;
+    const char *where; /* FILE, for messages */
+};
+
+static enum zf_status encode_line(struct tokenize *t, const char *text, size_t size, struct zf_err *e)
 {
-    struct zf_ids ids = {0};
-    enum zf_status s = zf_tokenizer_encode(t, text, size, true, false, &ids, e);
-    if (!s) print_ids(&ids, json);
-    free(ids.ids);
-    return s;
+    const struct zf_encode_options o = {.specials_in_text = true};
+    t->ids.count = 0;
+    ZF_TRY(zf_encode(t->encoder, text, size, &o, &t->ids, e));
+    print_ids(&t->ids, t->json);
+    return ZF_OK;
 }
 
-static enum zf_status decode_ids(const struct zf_tokenizer *t, const struct zf_ids *ids, bool json, struct zf_err *e)
+static enum zf_status decode_ids(const struct tokenize *t, struct zf_err *e)
 {
     char *text;
     size_t size;
-    ZF_TRY(zf_tokenizer_decode(t, ids->ids, ids->count, false, &text, &size, e));
-    if (json) {
+    ZF_TRY(zf_tokenizer_decode(t->tokenizer, t->ids.ids, t->ids.count, false, &text, &size, e));
+    if (t->json) {
         json_t *s = json_stringn(text, size);
-        char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY) : NULL;
+        char *quoted = s ? json_dumps(s, JSON_ENCODE_ANY | JSON_ENSURE_ASCII) : NULL;
         if (quoted)
             puts(quoted);
         else
@@ -56,12 +64,12 @@ static enum zf_status decode_ids(const struct zf_tokenizer *t, const struct zf_i
 }
 
 /* A line of ids: "1 2 3", with or without brackets and commas. */
-static enum zf_status decode_line(const struct zf_tokenizer *t, const char *line, size_t size, bool json, struct zf_err *e)
+static enum zf_status decode_line(struct tokenize *t, const char *line, size_t size, struct zf_err *e)
 {
-    struct zf_ids ids = {0};
     enum zf_status s = ZF_OK;
     char *copy = strndup(line, size), *at = copy;
     if (!copy) return zf_fail_memory(e, "a line");
+    t->ids.count = 0;
     while (!s) {
         at += strspn(at, " \t,[]\r");
         if (!*at) break;
@@ -70,11 +78,10 @@ static enum zf_status decode_line(const struct zf_tokenizer *t, const char *line
         if (end == at || id < 0 || id > INT32_MAX)
             s = zf_fail(e, ZF_FORMAT, NULL, "`%.20s` is no token id; a line of ids looks like 1 2 3", at);
         else
-            s = zf_ids_push(&ids, (int32_t)id, e);
+            s = zf_ids_push(&t->ids, (int32_t)id, e);
         at = end;
     }
-    if (!s) s = decode_ids(t, &ids, json, e);
-    free(ids.ids);
+    if (!s) s = decode_ids(t, e);
     free(copy);
     return s;
 }
@@ -99,24 +106,24 @@ static enum zf_status read_stdin(char **out, size_t *size, struct zf_err *e)
     if (!*out) return zf_fail_memory(e, "standard input");
     if (ferror(stdin)) {
         free(*out);
+        *out = NULL;
         return zf_fail_errno(e, "stdin", "cannot read it");
     }
     (*out)[*size] = 0;
     return ZF_OK;
 }
 
-static enum zf_status tokenize_lines(const struct zf_tokenizer *t, const char *text, size_t size, bool decode, bool json, const char *where,
-                                     struct zf_err *e)
+static enum zf_status tokenize_lines(struct tokenize *t, const char *text, size_t size, struct zf_err *e)
 {
     size_t number = 0;
     for (const char *at = text, *end = text + size; at < end;) {
         const char *stop = memchr(at, '\n', (size_t)(end - at));
         size_t n = stop ? (size_t)(stop - at) : (size_t)(end - at);
         number++;
-        enum zf_status s = decode ? decode_line(t, at, n, json, e) : encode_line(t, at, n, json, e);
+        enum zf_status s = t->decode ? decode_line(t, at, n, e) : encode_line(t, at, n, e);
         if (s) {
             char place[600];
-            snprintf(place, sizeof place, "%s:%zu", where, number);
+            snprintf(place, sizeof place, "%s:%zu", t->where, number);
             return zf_fail(e, s, place, "%s", e->message);
         }
         at += n + 1;
@@ -125,19 +132,18 @@ static enum zf_status tokenize_lines(const struct zf_tokenizer *t, const char *t
 }
 
 /* --json: an array of strings; or, to decode, one of arrays of ids, as this command prints them line by line. */
-static enum zf_status tokenize_json(const struct zf_tokenizer *t, const char *text, size_t size, bool decode, const char *where,
-                                    struct zf_err *e)
+static enum zf_status tokenize_json(struct tokenize *t, const char *text, size_t size, struct zf_err *e)
 {
-    if (decode) return tokenize_lines(t, text, size, true, true, where, e);
+    if (t->decode) return tokenize_lines(t, text, size, e);
     json_t *list;
-    ZF_TRY(zf_json_parse(&list, text, size, where, e));
-    enum zf_status s = json_is_array(list) ? ZF_OK : zf_fail(e, ZF_FORMAT, where, "with --json an array of strings is expected");
+    ZF_TRY(zf_json_parse(&list, text, size, t->where, e));
+    enum zf_status s = json_is_array(list) ? ZF_OK : zf_fail(e, ZF_FORMAT, t->where, "with --json an array of strings is expected");
     for (size_t i = 0; !s && i < json_array_size(list); i++) {
         json_t *item = json_array_get(list, i);
         if (!json_is_string(item))
-            s = zf_fail(e, ZF_FORMAT, where, "element %zu of the array is no string", i);
+            s = zf_fail(e, ZF_FORMAT, t->where, "element %zu of the array is no string", i);
         else
-            s = encode_line(t, json_string_value(item), json_string_length(item), true, e);
+            s = encode_line(t, json_string_value(item), json_string_length(item), e);
     }
     json_decref(list);
     return s;
@@ -146,25 +152,25 @@ static enum zf_status tokenize_json(const struct zf_tokenizer *t, const char *te
 enum zf_status zf_command_tokenize(struct zf_args *a, struct zf_err *e)
 {
     const char *model, *file;
-    bool json = zf_args_flag(a, "--json"), decode = zf_args_flag(a, "--decode");
+    struct tokenize t = {.json = zf_args_flag(a, "--json"), .decode = zf_args_flag(a, "--decode")};
     ZF_TRY(zf_args_need(a, "MODEL (a folder with tokenizer.json, or `bytes`)", &model, e));
     file = zf_args_next(a);
     ZF_TRY(zf_args_done(a, e));
-    struct zf_tokenizer *t;
-    char *text;
-    size_t size;
     if (strcmp(model, "bytes") && !zf_directory_exists(model))
         return zf_fail(e, ZF_FORMAT, model, "there is no such folder; it should have a tokenizer.json");
-    ZF_TRY(zf_tokenizer_open(&t, model, e));
     bool from_stdin = !file || !strcmp(file, "-");
-    enum zf_status s = from_stdin ? read_stdin(&text, &size, e) : zf_file_read(&text, &size, file, TEXT_LIMIT, e);
-    if (!s) {
-        const char *where = from_stdin ? "stdin" : file;
-        s = json ? tokenize_json(t, text, size, decode, where, e) : tokenize_lines(t, text, size, decode, false, where, e);
-        free(text);
-    }
-    if (!s && zf_tokenizer_note(t)[0]) fprintf(stderr, "zenflow-console: note: %s\n", zf_tokenizer_note(t));
-    zf_tokenizer_close(t);
+    char *text = NULL;
+    size_t size;
+    t.where = from_stdin ? "stdin" : file;
+    enum zf_status s = zf_tokenizer_open(&t.tokenizer, model, e);
+    if (!s) s = zf_encoder_new(&t.encoder, t.tokenizer, e);
+    if (!s) s = from_stdin ? read_stdin(&text, &size, e) : zf_file_read(&text, &size, file, TEXT_LIMIT, e);
+    if (!s) s = t.json ? tokenize_json(&t, text, size, e) : tokenize_lines(&t, text, size, e);
+    if (!s && zf_tokenizer_note(t.tokenizer)[0]) fprintf(stderr, "zenflow-console: note: %s\n", zf_tokenizer_note(t.tokenizer));
+    free(text);
+    free(t.ids.ids);
+    zf_encoder_free(t.encoder);
+    zf_tokenizer_close(t.tokenizer);
     return s;
 }
 

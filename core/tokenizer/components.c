@@ -120,11 +120,12 @@ static enum zf_status load_strip_space(struct zf_loader *l, const json_t *j)
 
 /* Pre-tokenizers. */
 
-/* ByteLevel turns characters into bytes, which only the model can take. */
+/* What ByteLevel makes stands for bytes: later parts may split it, not add to it. */
 static enum zf_status add_pre_tokenizer(struct zf_loader *l, const struct zf_step *step)
 {
-    if (l->has_byte_level)
-        return zf_load_fail(l, "pre_tokenizer has a part behind ByteLevel, which this version has only as the last (and once)");
+    bool adds = step->kind == ZF_STEP_BYTE_LEVEL || step->kind == ZF_STEP_METASPACE;
+    if (l->has_byte_level && adds)
+        return zf_load_fail(l, "pre_tokenizer has ByteLevel or Metaspace behind ByteLevel; expected only parts that split");
     return add_step(l, &l->t->pre_tokenizer, step);
 }
 
