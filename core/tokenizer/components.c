@@ -125,7 +125,8 @@ static enum zf_status add_pre_tokenizer(struct zf_loader *l, const struct zf_ste
 {
     bool adds = step->kind == ZF_STEP_BYTE_LEVEL || step->kind == ZF_STEP_METASPACE;
     if (l->has_byte_level && adds)
-        return zf_load_fail(l, "pre_tokenizer has ByteLevel or Metaspace behind ByteLevel; expected only parts that split");
+        return zf_load_fail(
+            l, "pre_tokenizer has ByteLevel or Metaspace behind ByteLevel; expected it once, and behind it only parts that split");
     return add_step(l, &l->t->pre_tokenizer, step);
 }
 
