@@ -71,7 +71,7 @@ static bool touches_normalized(struct cutter *k, const char *text, size_t size, 
     size_t reach = 4 * k->most_normalized + MARGIN, begin = place > reach ? place - reach : 0;
     size_t end = size - place > reach ? place + reach : size, middle, n;
     while (begin < place && ((unsigned char)text[begin] & 0xC0) == 0x80) begin++;
-    end = place + zf_utf8_check(text + place, end - place);
+    end = place + zf_normalizer_settled(&t->normalizer, text + place, zf_utf8_check(text + place, end - place));
     const char *part = text + begin;
     n = place - begin;
     k->around.size = 0;

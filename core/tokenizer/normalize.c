@@ -358,3 +358,20 @@ bool zf_normalizer_parts(const struct zf_steps *steps, uint32_t left, uint32_t r
     }
     return true;
 }
+
+size_t zf_normalizer_settled(const struct zf_steps *steps, const char *text, size_t size)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    size_t end = size;
+    for (size_t i = 0; i < steps->count; i++) {
+        if (steps->list[i].kind < ZF_STEP_NFC || steps->list[i].kind > ZF_STEP_NFKD) continue;
+        bool found = false; /* the last character that begins a part */
+        for (end = size; end && !found;) {
+            size_t last = end - 1;
+            while (last && (s[last] & 0xC0) == 0x80) last--;
+            found = begins(zf_utf8_decode(s + last, end - last), UTF8PROC_COMPAT);
+            end = last;
+        }
+    }
+    return end;
+}

@@ -35,4 +35,7 @@ enum zf_status zf_normalize_text(const struct zf_steps *steps, const char *text,
  * even alone. */
 bool zf_normalizer_parts(const struct zf_steps *steps, uint32_t left, uint32_t right);
 
+/* How much of a text that goes on is normalised the same whatever comes. */
+size_t zf_normalizer_settled(const struct zf_steps *steps, const char *text, size_t size);
+
 #endif
