@@ -2,6 +2,7 @@
 #include "core/data/build.h"
 
 #include "core/base/clock.h"
+#include "core/base/file.h"
 #include "core/base/pool.h"
 
 #include <stdlib.h>
@@ -46,6 +47,8 @@ struct zf_build {
     struct result *results; /* [items][choices] */
     size_t count, choices, batch_bytes;
     struct zf_err read_error; /* of the batch's first record that cannot be read */
+    uint64_t early;           /* bad records before the first that told the layout */
+    struct zf_source first_early;
     bool ended, text;
     double told;
 };
@@ -71,7 +74,7 @@ static enum zf_status read_batch(struct zf_build *b, struct zf_err *e)
         bool more = false;
         *i = (struct item){.chosen = -1};
         i->status = zf_reader_next(b->reader, &b->bytes, &i->record, &more, e);
-        if (i->status && i->status != ZF_FORMAT) return i->status;
+        if (i->status && i->status != ZF_FORMAT) return zf_unreadable(e); /* not as FORMAT above: that would be skipped */
         if (!i->status && !more) {
             b->ended = true;
             break;
@@ -128,7 +131,7 @@ static enum zf_status encode_text(struct worker *w, const struct item *i, struct
         if ((size_t)w->ids.ids[k] < d->vocab) continue;
         char *token;
         if (zf_tokenizer_decode(d->tokenizer, &w->ids.ids[k], 1, false, &token, NULL, e)) return e->code;
-        zf_fail(e, ZF_FORMAT, file_of(b, &i->record),
+        zf_fail(e, ZF_FORMAT, NULL,
                 "its text has the token '%.64s' with id %d, but the model has %zu ids; the tokenizer belongs to another model", token,
                 w->ids.ids[k], d->vocab);
         free(token);
@@ -147,18 +150,10 @@ static enum zf_status encode_record(struct worker *w, struct item *i, struct res
         ZF_TRY(zf_layout_render(b->layout, &i->record, bytes, file, d->every_choice ? (int)k : -1, &w->parts, &chosen, e));
         if (!w->parts.count) return ZF_OK;
         if (d->choice_count && chosen < 0) {
-            char where[sizeof e->where];
-            snprintf(where, sizeof where, "%.480s:%llu", file, (unsigned long long)i->record.line);
-            return zf_fail(e, ZF_FORMAT, where,
-                           "its response is none of the choices; correct it, add it to choices, or set skip_bad = yes");
+            return zf_fail(e, ZF_FORMAT, NULL, "its response is none of the choices; correct it, add it to choices, or set skip_bad = yes");
         }
         i->chosen = chosen;
-        enum zf_status s = zf_document_encode(d->tokenizer, w->encoder, &w->parts, d->vocab, b->o.stop, &w->document, e);
-        if (s) {
-            if (s == ZF_FORMAT && !e->where[0])
-                snprintf(e->where, sizeof e->where, "%.480s:%llu", file, (unsigned long long)i->record.line);
-            return s;
-        }
+        ZF_TRY(zf_document_encode(d->tokenizer, w->encoder, &w->parts, d->vocab, b->o.stop, &w->document, e));
         ZF_TRY(keep_tokens(w, w->document.tokens, w->document.count, &r[k], e));
         r[k].label_tokens = w->document.label_tokens;
         w->recognised += k ? 0 : w->document.recognised;
@@ -188,7 +183,10 @@ static void work(void *ctx, size_t index)
             w->fatal = e;
             return;
         }
-        if (i->status && w->bad.code == ZF_OK) w->bad = e;
+        if (i->status && w->bad.code == ZF_OK) {
+            if (!e.where[0]) snprintf(e.where, sizeof e.where, "%.480s:%llu", file_of(b, &i->record), (unsigned long long)i->record.line);
+            w->bad = e;
+        }
         if (i->status && !b->o.data->skip_bad) return;
     }
 }
@@ -216,7 +214,8 @@ static enum zf_status pack_text(struct zf_build *b, const struct item *i, struct
         stats->empty += !i->status;
         return ZF_OK;
     }
-    return zf_packer_text(p, b->workers[i->worker].tokens + r->begin, r->count, i->record.last, &source, e);
+    bool last = i->record.last || i->status; /* a document ends where it cannot be read */
+    return zf_packer_text(p, b->workers[i->worker].tokens + r->begin, r->count, last, &source, e);
 }
 
 static enum zf_status pack_record(struct zf_build *b, const struct item *i, struct zf_packer *p, struct zf_data_stats *stats,
@@ -275,6 +274,8 @@ enum zf_status zf_build_rows(struct zf_build *b, struct zf_rows_writer *w, struc
     struct zf_packer *p;
     ZF_TRY(zf_packer_new(&p, w, b->o.length, d->long_rows, d->pack && !d->every_choice && !b->text, stats, e));
     enum zf_status s = ZF_OK;
+    stats->records = stats->bad = b->early;
+    stats->first_bad = b->first_early;
     for (bool over = false; !s && !over;) { /* the first batch has been read */
         divide(b);
         zf_pool_run(b->pool, (size_t)b->threads, work, b->workers);
@@ -289,8 +290,8 @@ enum zf_status zf_build_rows(struct zf_build *b, struct zf_rows_writer *w, struc
     return s;
 }
 
-/* The first record that tells what records are decides for all. With skip_bad it need not be the first of all. */
-static enum zf_status find_layout(struct zf_build *b, struct zf_err *e)
+/* The first of the batch's records that tells what records are; ZF_FORMAT: none does, and *e says why the first does not. */
+static enum zf_status layout_from_batch(struct zf_build *b, struct zf_err *e)
 {
     const struct zf_dataset_options *d = b->o.data;
     const struct zf_layout_options o = {.tokenizer = d->tokenizer,
@@ -305,18 +306,37 @@ static enum zf_status find_layout(struct zf_build *b, struct zf_err *e)
                                         .add_eos = d->add_eos,
                                         .add_bos = d->add_bos,
                                         .eos = b->o.eos};
+    struct zf_err first = b->read_error;
     for (size_t n = 0; n < b->count; n++) {
         const struct item *i = &b->items[n];
-        enum zf_status s = i->status;
-        if (s)
-            *e = b->read_error;
-        else
-            s = zf_layout_open(&b->layout, &o, &i->record, bytes_of(b, &i->record), file_of(b, &i->record), e);
-        if (!s) return ZF_OK;
-        if (s != ZF_FORMAT || !d->skip_bad) return s;
+        if (i->status) continue;
+        enum zf_status s = zf_layout_open(&b->layout, &o, &i->record, bytes_of(b, &i->record), file_of(b, &i->record), e);
+        if (s != ZF_FORMAT) return s;
+        if (first.code == ZF_OK || !n) first = *e;
+        if (!d->skip_bad) break;
     }
-    return b->count ? e->code
-                    : zf_fail(e, ZF_FORMAT, d->files[0], "no record in %zu files: everything is empty; expected some data", d->file_count);
+    *e = first;
+    return ZF_FORMAT;
+}
+
+/* That record decides for all. With skip_bad it need not be the first, nor in the first batch. */
+static enum zf_status find_layout(struct zf_build *b, struct zf_err *e)
+{
+    const struct zf_dataset_options *d = b->o.data;
+    if (!b->count)
+        return zf_fail(e, ZF_FORMAT, d->files[0], "no record in %zu files: everything is empty; expected some data", d->file_count);
+    for (struct zf_err first = {.code = ZF_OK};;) {
+        enum zf_status s = layout_from_batch(b, e);
+        if (s != ZF_FORMAT || !d->skip_bad) return s;
+        if (first.code == ZF_OK) first = *e;
+        if (!b->early) b->first_early = (struct zf_source){.line = b->items[0].record.line, .file = b->items[0].record.file};
+        b->early += b->count;
+        b->count = 0;
+        if (!b->ended) ZF_TRY(read_batch(b, e));
+        if (b->count) continue;
+        *e = first;
+        return ZF_FORMAT;
+    }
 }
 
 static size_t cut_text(const void *context, const char *text, size_t size)

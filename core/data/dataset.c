@@ -4,7 +4,7 @@
 #include "core/base/file.h"
 #include "core/base/rng.h"
 
-#include <fcntl.h>
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,10 +70,9 @@ static enum zf_status measure(struct opening *p, struct zf_err *e)
 {
     for (size_t i = 0; i < p->o->file_count; i++) {
         struct stat st;
-        if (stat(p->o->files[i], &st)) {
-            zf_fail_errno(e, p->o->files[i], "cannot open it");
-            return zf_unreadable(e);
-        }
+        int fd;
+        if (zf_file_open(&fd, &st, p->o->files[i], e)) return zf_unreadable(e);
+        close(fd);
         p->bytes += (uint64_t)st.st_size;
     }
     return ZF_OK;
@@ -92,18 +91,20 @@ static void add_text(XXH3_state_t *h, const char *text)
 
 static enum zf_status add_content(XXH3_state_t *h, const char *file, const volatile int *stop, struct zf_err *e)
 {
+    struct stat st;
+    int fd;
+    if (zf_file_open(&fd, &st, file, e)) return zf_unreadable(e);
     char *block = malloc(HASH_BLOCK);
-    int fd = open(file, O_RDONLY | O_CLOEXEC);
-    enum zf_status s = !block ? zf_fail_memory(e, "the data") : fd < 0 ? zf_fail_errno(e, file, "cannot open it") : ZF_OK;
+    enum zf_status s = block ? ZF_OK : zf_fail_memory(e, "the data");
     uint64_t size = 0;
-    for (ssize_t n = 1; !s && n > 0;) {
-        n = read(fd, block, HASH_BLOCK);
+    for (ssize_t n = 1; !s && n;) {
+        n = TEMP_FAILURE_RETRY(read(fd, block, HASH_BLOCK));
         if (n < 0) s = zf_fail_errno(e, file, "cannot read it");
         if (n > 0) XXH3_128bits_update(h, block, (size_t)n), size += (uint64_t)n;
         if (!s && stop && *stop) s = zf_fail(e, ZF_STOPPED, NULL, "stopped while reading the data");
     }
     add(h, &size, sizeof size);
-    if (fd >= 0) close(fd);
+    close(fd);
     free(block);
     if (s == ZF_IO) return zf_unreadable(e);
     return s;
@@ -190,7 +191,6 @@ static void write_note(struct zf_dataset *d, const struct opening *p)
     if (s->spelled_specials)
         add_note(d, "%llu records spell a special token in their content; it was taken as ordinary text", (number)s->spelled_specials);
     if (d->unlabelled) add_note(d, "%llu of %llu rows have no label token", (number)d->unlabelled, (number)d->rows);
-    if (o->tokenizer && p->format != ZF_DATA_TOKENS && *zf_tokenizer_note(o->tokenizer)) add_note(d, "%s", zf_tokenizer_note(o->tokenizer));
 }
 
 /* What rows tell only together. */

@@ -38,19 +38,11 @@ struct zf_rows_writer {
     struct zf_err *failed; /* the first error: what is in the file is no longer known, and finish refuses */
 };
 
-static enum zf_status put_all(const struct zf_rows_writer *w, int fd, const void *data, size_t size, struct zf_err *e)
-{
-    if (zf_write_all(fd, data, size, w->name, e) == ZF_OK) return ZF_OK;
-    return zf_fail(e, e->code, w->name, "%s; %s", e->message,
-                   w->path ? "free some space there, or set cache to a folder elsewhere (cache = no: rows are kept in memory)"
-                           : "set cache to a folder, so that rows are kept on a disk");
-}
-
 static enum zf_status flush(const struct zf_rows_writer *w, struct sink *s, struct zf_err *e)
 {
     size_t n = s->used;
     s->used = 0;
-    return n ? put_all(w, s->fd, s->data, n, e) : ZF_OK;
+    return n ? zf_write_all(s->fd, s->data, n, w->name, e) : ZF_OK;
 }
 
 static enum zf_status put(const struct zf_rows_writer *w, struct sink *s, const void *data, size_t size, struct zf_err *e)
@@ -58,7 +50,7 @@ static enum zf_status put(const struct zf_rows_writer *w, struct sink *s, const 
     if (!size) return ZF_OK;
     if (size > s->room - s->used) ZF_TRY(flush(w, s, e));
     s->size += size;
-    if (size >= s->room) return put_all(w, s->fd, data, size, e);
+    if (size >= s->room) return zf_write_all(s->fd, data, size, w->name, e);
     memcpy(s->data + s->used, data, size);
     s->used += size;
     return ZF_OK;
@@ -310,7 +302,7 @@ static enum zf_status append_index(struct zf_rows_writer *w, uint64_t *hash, str
 static enum zf_status write_header(struct zf_rows_writer *w, const struct zf_rows_header *h, struct zf_err *e)
 {
     if (lseek(w->rows.fd, 0, SEEK_SET)) return zf_fail_errno(e, w->name, "cannot go back to its beginning");
-    return put_all(w, w->rows.fd, h, sizeof *h, e);
+    return zf_write_all(w->rows.fd, h, sizeof *h, w->name, e);
 }
 
 static enum zf_status complete(struct zf_rows_writer *w, struct zf_rows_header *h, struct zf_err *e)

@@ -19,6 +19,7 @@ static const struct counter {
     COUNTER("documents", documents, "made of them"),
     COUNTER("longest_document", longest_document, "tokens"),
     COUNTER("empty", empty, "records without any text, left out"),
+    COUNTER("empty_files", empty_files, "files without anything"),
     COUNTER("bad", bad, "records that cannot be read, left out"),
     COUNTER("truncated", truncated, "documents longer than a row, cut off"),
     COUNTER("split", split, "documents longer than a row, made several"),

@@ -170,8 +170,9 @@ static enum zf_status read_choices(struct zf_setup *s, struct zf_err *e)
 static enum zf_status read_template(char **out, const char *path, struct zf_err *e)
 {
     if (!*path) return ZF_OK;
-    ZF_TRY(zf_file_read(out, NULL, path, TEMPLATE_LIMIT, e));
-    size_t n = strlen(*out);
+    size_t n;
+    ZF_TRY(zf_file_read(out, &n, path, TEMPLATE_LIMIT, e));
+    if (strlen(*out) != n) return zf_fail(e, ZF_USAGE, path, "a NUL byte at offset %zu; a template is text", strlen(*out));
     if (n && (*out)[n - 1] == '\n') (*out)[--n] = 0;
     if (n && (*out)[n - 1] == '\r') (*out)[n - 1] = 0;
     return ZF_OK;
@@ -321,7 +322,7 @@ static enum zf_status open_choices(struct zf_setup *s, const volatile int *stop,
     if (!s->choice_count || !s->o->valid.count) return ZF_OK;
     struct zf_dataset_options d = data_options(s, &s->o->valid);
     d.every_choice = true;
-    d.train_all = false; /* an answer is scored, not its question */
+    d.train_all = false;                                              /* an answer is scored, not its question */
     if (d.long_rows != ZF_LONG_ERROR) d.long_rows = ZF_LONG_TRUNCATE; /* a row for each choice, whatever its length */
     return zf_dataset_open(&s->choices, &d, stop, e);
 }
@@ -342,6 +343,7 @@ enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struc
     zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);
     estimate(s, &o->train, &bytes, &longest);
     estimate(s, &o->valid, &bytes, &longest);
+    for (size_t i = 0; i < s->choice_count; i++) estimate(s, &o->valid, &bytes, &longest);
     ZF_TRY(plan(s, longest ? longest : s->sequence_length, bytes, e));
 
     ZF_TRY(open_dataset(s, &s->all, &o->train, "train", stop, e));
@@ -356,9 +358,10 @@ enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struc
         return zf_fail(e, ZF_FORMAT, "train", "no token of the training rows is a target; there is nothing to learn");
     if (s->valid.rows && !s->valid.label_tokens)
         return zf_fail(e, ZF_FORMAT, "valid", "no token of the validation rows is a target; give more rows, with valid_split or valid");
-    s->sequence_length = longest = most(most(s->all.longest, s->valid.longest), s->choices.longest);
+    s->longest_row = longest = most(most(s->all.longest, s->valid.longest), s->choices.longest);
+    if (is_tokens(s, o->train.list[0])) s->sequence_length = longest;
     ZF_TRY(count_steps(s, e));
-    size_t held = s->all.bytes + (o->valid.count ? s->valid.bytes : 0) + s->choices.bytes;
+    size_t held = s->all.bytes + s->valid.bytes + s->choices.bytes; /* a slice holds nothing */
     /* what the data takes is resident by now: it counts in the plan, not once more in what is there */
     zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);
     s->limits.least = s->limits.least > SIZE_MAX - held ? SIZE_MAX : s->limits.least + held;
@@ -367,7 +370,7 @@ enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struc
 
 void zf_setup_free(struct zf_setup *s)
 {
-    if (s->o && s->o->valid.count) zf_dataset_close(&s->valid);
+    zf_dataset_close(&s->valid);
     zf_dataset_close(&s->all);
     zf_dataset_close(&s->choices);
     free(s->prompt);

@@ -23,14 +23,15 @@ struct zf_setup {
     struct zf_tokenizer *tokenizer;      /* NULL: the model folder has none that can be read; enough for `tokens` */
     struct zf_err tokenizer_error;       /* why not; code ZF_OK: it was not looked for or is there */
     const char *tokenizer_folder;        /* NULL: `bytes` or none */
-    size_t sequence_length;              /* the longest row that can occur */
+    size_t sequence_length;              /* tokens that a row may have; of `tokens` files, that the longest has */
+    size_t longest_row;                  /* the longest there is, validation and choices included */
     struct zf_dataset all, train, valid; /* train is all, or the part of it that valid_split leaves; rows == 0: there is none */
     struct zf_dataset choices;           /* of the validation files: each record with each of the choices; rows == 0: there are none */
     struct zf_choice *choice;            /* [choice_count], of the option */
     size_t choice_count;
     char *prompt, *response;    /* the templates, where files hold them */
     uint64_t steps, total_rows; /* total_rows: rows the run will take; less than steps * batch_size if the last step is smaller */
-    bool rows_only; /* set it before zf_setup_data to look at rows only: then what training needs may be more than there is */
+    bool rows_only;             /* set it before zf_setup_data to look at rows only: then what training needs may be more than there is */
     struct zf_memory_limits limits;
     struct zf_memory_plan plan;
     struct zf_memory_request request;
