@@ -456,7 +456,10 @@ static enum zf_status push_starts(struct zf_bpe_starts *to, const int32_t *begin
     void *p = to->list;
     enum zf_status s = zf_grow(&p, &to->room, to->count + n, sizeof *to->list, e);
     to->list = p;
-    for (size_t i = 0; s == ZF_OK && i < n; i++) to->list[to->count++] = offset + (size_t)begins[i];
+    for (size_t i = 0, at = 0; s == ZF_OK && i < n; i++) { /* an unknown unit may come after its neighbours' bytes */
+        at = (size_t)begins[i] > at ? (size_t)begins[i] : at;
+        to->list[to->count++] = offset + at;
+    }
     return s;
 }
 

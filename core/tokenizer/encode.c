@@ -89,7 +89,7 @@ static void answer_inside(struct zf_encoder *c, const struct piece *p, size_t ha
     while (c->mark < p->marks) {
         size_t place = c->places[c->mark];
         while (begun < s->count && s->list[begun] < place) begun++;
-        while (ended < s->count && (ended + 1 < s->count ? s->list[ended + 1] : p->size) <= place) ended++;
+        while (ended < begun && (ended + 1 < s->count ? s->list[ended + 1] : p->size) <= place) ended++;
         answer(c, had + ended, had + begun);
     }
 }
