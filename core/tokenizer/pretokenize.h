@@ -1,7 +1,7 @@
 /* Regexes of tokenizer.json, by Oniguruma (the engine of the reference, so the classes of characters are the same), and the classes of
- * characters that its other pre-tokenizers use. Read-only after init; any number of threads may share a splitter.
+ * characters that its other pre-tokenizers use. Read-only after init; threads may share a splitter.
  *
- * The classes are those of the Unicode version of the libraries: Oniguruma 6.9.8 has 14.0, utf8proc (here and in normalize.c) 13.0 or newer,
+ * The classes are those of the libraries' Unicode versions: Oniguruma 6.9.8 has 14.0, utf8proc (here and in normalize.c) 13.0 or newer,
  * while the reference brings its own: up to 17.0 for regexes and Digits, about 9.0 for Punctuation, StripAccents, NFKC and NFKD. Letters,
  * numbers, marks and punctuation that only one of two versions knows may split differently, and so get other ids. */
 #ifndef ZF_PRETOKENIZE_H

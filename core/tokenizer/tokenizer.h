@@ -35,8 +35,8 @@ bool zf_tokenizer_is_special(const struct zf_tokenizer *t, int32_t id);
 size_t zf_tokenizer_count_added(const struct zf_tokenizer *t, const char *text, size_t size); /* added tokens that text spells out */
 
 /* A place in a text that is encoded. In: offset, in bytes. Out, counted from the first token of the call: how many tokens end at or before
- * it, how many begin before it; the two differ where a token lies across the place. What the tokenizer puts in front of a text begins behind
- * offset 0, not before it; a place inside characters that the normalizer makes one (e and an accent) is the place in front of them. */
+ * it, how many begin before it; the two differ where a token lies across the place. What the tokenizer puts in front of a text comes behind
+ * offset 0; a place inside characters that the normalizer makes one (e and an accent) is the place in front of them. */
 struct zf_mark {
     size_t offset, ended, begun;
 };
