@@ -1,6 +1,7 @@
 #include "core/base/err.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -35,6 +36,19 @@ enum zf_status zf_fail_errno(struct zf_err *e, const char *where, const char *fm
     size_t n = strlen(e->message);
     snprintf(e->message + n, sizeof e->message - n, ": %s", strerror(number));
     return ZF_IO;
+}
+
+const char *zf_place(char *to, size_t room, const char *file, uint64_t line, uint64_t column)
+{
+    char numbers[48] = "";
+    size_t n = line ? (size_t)snprintf(numbers, sizeof numbers, ":%" PRIu64, line) : 0, length = strlen(file), cut = 0;
+    if (column) n += (size_t)snprintf(numbers + n, sizeof numbers - n, ":%" PRIu64, column);
+    if (length + n >= room) {
+        cut = room > n + 4 ? length - (room - n - 4) : length;
+        while ((file[cut] & 0xC0) == 0x80) cut++; /* no half a character */
+    }
+    snprintf(to, room, "%s%s%s", cut ? "..." : "", file + cut, numbers);
+    return to;
 }
 
 enum zf_status zf_fail_memory(struct zf_err *e, const char *what)

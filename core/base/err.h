@@ -6,6 +6,8 @@
 #define ZF_BASE_ERR_H
 
 #include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
 
 #define ZF_STATUS_MAP(X) \
     X(OK, 0, "done") \
@@ -37,6 +39,9 @@ enum zf_status zf_vfail(struct zf_err *e, enum zf_status code, const char *where
 
 /* ZF_IO with strerror(errno) at the end of the message. */
 enum zf_status zf_fail_errno(struct zf_err *e, const char *where, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+/* "FILE:LINE:COLUMN" into `to`, without the numbers that are 0; "...END:LINE:COLUMN" if the name is too long for it. Returns `to`. */
+const char *zf_place(char *to, size_t room, const char *file, uint64_t line, uint64_t column);
 
 enum zf_status zf_fail_memory(struct zf_err *e, const char *what);
 

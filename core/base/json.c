@@ -17,14 +17,21 @@ const char *zf_json_guess(const char *text, size_t size)
 
 enum zf_status zf_json_parse(json_t **out, const char *text, size_t size, const char *path, struct zf_err *e)
 {
+    return zf_json_parse_at(out, text, size, path, 1, 1, e);
+}
+
+enum zf_status zf_json_parse_at(json_t **out, const char *text, size_t size, const char *path, uint64_t line, uint64_t column,
+                                struct zf_err *e)
+{
     json_error_t at;
     const size_t flags = JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL;
     *out = json_loadb(text, size, flags, &at);
     /* Integers beyond 64 bits are valid JSON, and common (model_max_length = 1e30 written out): then all numbers are read as reals. */
     if (!*out && json_error_code(&at) == json_error_numeric_overflow) *out = json_loadb(text, size, flags | JSON_DECODE_INT_AS_REAL, &at);
     if (*out) return ZF_OK;
-    char where[512];
-    snprintf(where, sizeof where, "%s:%d:%d", path, at.line, at.column);
+    char where[sizeof e->where];
+    zf_place(where, sizeof where, path, line + (uint64_t)(at.line > 0 ? at.line - 1 : 0),
+             (uint64_t)(at.column > 0 ? at.column : 0) + (at.line > 1 ? 0 : column - 1));
     return zf_fail(e, ZF_FORMAT, where, "no valid JSON: %s%s", at.text, zf_json_guess(text, size));
 }
 

@@ -9,6 +9,9 @@
 
 /* Parses text; on failure ZF_FORMAT with `path:line:column` as the place. To be released with json_decref. */
 enum zf_status zf_json_parse(json_t **out, const char *text, size_t size, const char *path, struct zf_err *e);
+/* The same of a text that begins at this line and column (from 1) of the file. */
+enum zf_status zf_json_parse_at(json_t **out, const char *text, size_t size, const char *path, uint64_t line, uint64_t column,
+                                struct zf_err *e);
 enum zf_status zf_json_file(json_t **out, const char *path, size_t limit, struct zf_err *e);
 
 /* What a failed download leaves behind instead of a file: the end of a sentence that says what it is, or "". */

@@ -43,7 +43,7 @@ static void report(struct reader *r, size_t at, const char *fmt, ...)
     if (r->bad) return;
     struct place p = place_at(r, at);
     va_start(ap, fmt);
-    zf_vfail(&e, ZF_USAGE, zf_place(r->name, p.line, p.column, where, sizeof where), fmt, ap);
+    zf_vfail(&e, ZF_USAGE, zf_place(where, sizeof where, r->name, p.line, p.column), fmt, ap);
     va_end(ap);
     zf_err_list_add(r->errors, &e);
 }
@@ -210,7 +210,7 @@ static bool admit(struct reader *r, const struct zf_option *row, const char *nam
     }
     if (seen->line) {
         report(r, at, "`%s` a second time; the first is %s; take one out", name,
-               zf_place(r->name, seen->line, seen->column, where, sizeof where));
+               zf_place(where, sizeof where, r->name, seen->line, seen->column));
         return false;
     }
     *seen = place_at(r, at);
@@ -241,7 +241,7 @@ static void read_setting(struct reader *r, size_t from)
     } else if (!name[0]) {
         report(r, from, "a line that begins with `=`; `name = value` is expected; add the name");
     } else if (!commands && !r->bad) {
-        zf_option_unknown(name, zf_place(r->name, named.line, named.column, where, sizeof where), &e);
+        zf_option_unknown(name, zf_place(where, sizeof where, r->name, named.line, named.column), &e);
         zf_err_list_add(r->errors, &e);
     }
     size_t end = commands ? trim(r, value, r->end) : value_end(r, value, row && (row->type == ZF_TYPE_PATHS || row->type == ZF_TYPE_LIST));

@@ -39,21 +39,10 @@ const char *zf_excerpt(const char *text, char *buffer, size_t size)
     return buffer;
 }
 
-const char *zf_place(const char *file, size_t line, size_t column, char *buffer, size_t size)
-{
-    char numbers[48];
-    size_t n = (size_t)snprintf(numbers, sizeof numbers, ":%zu:%zu", line, column), length = strlen(file);
-    if (length + n < size)
-        snprintf(buffer, size, "%s%s", file, numbers);
-    else
-        snprintf(buffer, size, "...%s%s", file + length - (size - n - 4), numbers);
-    return buffer;
-}
-
 const char *zf_origin_text(const struct zf_origin *origin, const char *name, char *buffer, size_t size)
 {
     buffer[0] = 0;
-    if (origin->kind == ZF_ORIGIN_FILE) return zf_place(origin->file, origin->line, origin->column, buffer, size);
+    if (origin->kind == ZF_ORIGIN_FILE) return zf_place(buffer, size, origin->file, origin->line, origin->column);
     if (origin->kind == ZF_ORIGIN_SET) snprintf(buffer, size, "--set %s", name);
     if (origin->kind == ZF_ORIGIN_COMMAND) snprintf(buffer, size, "set %s", name);
     return buffer;

@@ -20,9 +20,6 @@ void zf_value_store(struct zf_options *o, const struct zf_option *row, const str
 struct zf_value zf_value_load(const struct zf_options *o, const struct zf_option *row);
 char *zf_value_text(const struct zf_option *row, const struct zf_value *v); /* to be freed; NULL = no memory */
 
-/* "FILE:LINE:COLUMN" with the end of a name that is too long. */
-const char *zf_place(const char *file, size_t line, size_t column, char *buffer, size_t size);
-
 /* At most about 60 characters of user text for a message, control characters replaced. */
 const char *zf_excerpt(const char *text, char *buffer, size_t size);
 

@@ -261,6 +261,19 @@ static void test_arena(void **state)
     zf_arena_free(&a);
 }
 
+static void test_place(void **state)
+{
+    (void)state;
+    char to[16];
+    assert_string_equal(zf_place(to, sizeof to, "f", 0, 0), "f");
+    assert_string_equal(zf_place(to, sizeof to, "f", 12, 0), "f:12");
+    assert_string_equal(zf_place(to, sizeof to, "f", 12, 3), "f:12:3");
+    assert_string_equal(zf_place(to, sizeof to, "12345678", 123, 12), "12345678:123:12");
+    assert_string_equal(zf_place(to, sizeof to, "123456789", 123, 12), "...56789:123:12");
+    assert_string_equal(zf_place(to, sizeof to, "1234\u00e45678", 123, 12), "...5678:123:12");
+    assert_string_equal(zf_place(to, 4, "f", 123456, 3), "...");
+}
+
 static void test_json(void **state)
 {
     (void)state;
@@ -274,6 +287,10 @@ static void test_json(void **state)
     assert_int_equal(zf_json_parse(&j, good, 7, "cut.json", &err), ZF_FORMAT);
     assert_int_equal(strncmp(err.where, "cut.json:1:", 11), 0);
     assert_int_equal(zf_json_parse(&j, "", 0, "empty.json", &err), ZF_FORMAT);
+    assert_int_equal(zf_json_parse_at(&j, "{\"a\" 1}", 7, "part.json", 5, 11, &err), ZF_FORMAT);
+    assert_string_equal(err.where, "part.json:5:16"); /* the 1 */
+    assert_int_equal(zf_json_parse_at(&j, "{\n\"a\" 1}", 8, "part.json", 5, 11, &err), ZF_FORMAT);
+    assert_string_equal(err.where, "part.json:6:5");
 
     static const char huge[] = "[123456789012345678901234567890]"; /* beyond 64 bits: a real */
     assert_int_equal(zf_json_parse(&j, huge, strlen(huge), "huge.json", &err), ZF_OK);
@@ -306,7 +323,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_pool),  cmocka_unit_test(test_pool_publishes), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_files), cmocka_unit_test(test_special_files),  cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_arena), cmocka_unit_test(test_json),
+        cmocka_unit_test(test_arena), cmocka_unit_test(test_place),          cmocka_unit_test(test_json),
     };
     return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }
