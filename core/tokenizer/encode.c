@@ -350,27 +350,52 @@ static enum zf_status encode_added(struct zf_encoder *c, const struct piece *p, 
     return ZF_OK;
 }
 
-/* Cuts a text at the added tokens of a list: their ids, and `between` on what lies between them. */
+/* A text being cut at the added tokens of a list: up to `done` all is encoded. */
+struct cutting {
+    const struct zf_added *list;
+    const struct piece *p;
+    piece_action *between; /* on what lies between them */
+    size_t done;
+};
+
+static enum zf_status cut_up_to(struct zf_encoder *c, struct cutting *k, size_t end, struct zf_err *e)
+{
+    if (end <= k->done) return ZF_OK;
+    struct piece part = part_of(c, k->p, k->done, end);
+    k->done = end;
+    ZF_TRY(k->between(c, &part, e));
+    answer_all(c, &part);
+    return ZF_OK;
+}
+
+/* Where they are recognised: bytes `floor` .. `limit`. */
+static enum zf_status cut_at_added(struct zf_encoder *c, struct cutting *k, size_t floor, size_t limit, struct zf_err *e)
+{
+    size_t from = floor, begin, end;
+    const struct zf_added_token *a;
+    while ((a = zf_added_next(k->list, k->p->text, limit, &from, floor, &begin, &end))) {
+        ZF_TRY(cut_up_to(c, k, begin, e));
+        k->done = floor = end;
+        if (begin >= end) continue;
+        struct piece token = part_of(c, k->p, begin, end);
+        ZF_TRY(encode_added(c, &token, a->id, e));
+    }
+    return ZF_OK;
+}
+
+/* Marks say where. Those in text that is still to be encoded are where they were in the piece. */
 static enum zf_status around_added(struct zf_encoder *c, const struct zf_added *list, const struct piece *p, piece_action *between,
                                    struct zf_err *e)
 {
-    size_t done = 0, from = 0, begin, end;
-    const struct zf_added_token *a;
-    while (c->o->specials_in_text && (a = zf_added_next(list, p->text, p->size, &from, done, &begin, &end))) {
-        if (begin > done) {
-            struct piece part = part_of(c, p, done, begin);
-            ZF_TRY(between(c, &part, e));
-            answer_all(c, &part);
-        }
-        done = end;
-        if (begin >= end) continue;
-        struct piece token = part_of(c, p, begin, end);
-        ZF_TRY(encode_added(c, &token, a->id, e));
+    const struct zf_mark *marks = c->o->marks;
+    struct cutting k = {list, p, between, 0};
+    bool open = c->mark ? marks[c->mark - 1].specials : c->o->specials_in_text;
+    for (size_t i = c->mark, at = 0, end; at < p->size; at = end, open = !open) {
+        while (i < p->marks && marks[i].specials == open) i++;
+        end = i < p->marks ? c->places[i] : p->size;
+        if (open) ZF_TRY(cut_at_added(c, &k, at, end, e));
     }
-    if (done < p->size) {
-        struct piece part = part_of(c, p, done, p->size);
-        ZF_TRY(between(c, &part, e));
-    }
+    ZF_TRY(cut_up_to(c, &k, p->size, e));
     answer_all(c, p);
     return ZF_OK;
 }

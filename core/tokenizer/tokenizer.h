@@ -34,22 +34,25 @@ bool zf_tokenizer_takes_bytes(const struct zf_tokenizer *t); /* `bytes`: text ne
 bool zf_tokenizer_is_special(const struct zf_tokenizer *t, int32_t id);
 size_t zf_tokenizer_count_added(const struct zf_tokenizer *t, const char *text, size_t size); /* added tokens that text spells out */
 
-/* A place in a text that is encoded. In: offset, in bytes. Out, counted from the first token of the call: how many tokens end at or before
- * it, how many begin before it; the two differ where a token lies across the place. What the tokenizer puts in front of a text comes behind
- * offset 0; a place inside characters that the normalizer makes one (e and an accent) is the place in front of them. */
+/* A place in a text that is encoded. In: offset, in bytes, and whether added tokens are recognised from there to the next mark (all of a
+ * token must lie where they are; the white space that it takes, too, ends there). Out, counted from the first token of the call: how many
+ * tokens end at or before it, how many begin before it; the two differ where a token lies across the place. What the tokenizer puts in
+ * front of a text comes behind offset 0; a place inside characters that the normalizer makes one (e and an accent) is the place in front of
+ * them. */
 struct zf_mark {
     size_t offset, ended, begun;
+    bool specials;
 };
 
 struct zf_encode_options {
-    bool specials_in_text;    /* added tokens written in the text are recognised; otherwise they are ordinary text */
+    bool specials_in_text;    /* added tokens written in the text, up to the first mark, are recognised; else they are ordinary text */
     bool with_template;       /* what the post_processor adds (BOS) */
     bool inside;              /* something stands in front of the text already: what is put before an input's very first word is not put */
     bool continues;           /* the text goes on where another was cut (zf_tokenizer_cut): nothing is put in front at all */
     bool checked;             /* the caller knows that the text is UTF-8 */
     const volatile int *stop; /* polled about once a MB; may be NULL */
     size_t *recognised;       /* counts added tokens found in the text; may be NULL */
-    struct zf_mark *marks;    /* ascending; only without specials_in_text */
+    struct zf_mark *marks;    /* ascending */
     size_t mark_count;
 };
 

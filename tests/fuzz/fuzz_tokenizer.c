@@ -152,12 +152,13 @@ static void check_decoding(const struct zf_tokenizer *t, const struct zf_ids *id
 }
 
 /* Marks at a few places: in order, within the ids, no token ends at a place before it begins. */
-static void check_marks(struct zf_encoder *c, const char *text, size_t size, const struct zf_ids *plain)
+static void check_marks(struct zf_encoder *c, const char *text, size_t size, bool specials, const struct zf_ids *plain)
 {
     struct zf_err e = {0};
     struct zf_ids ids = {0};
-    struct zf_mark marks[4] = {{0}, {size / 3, 0, 0}, {size / 2, 0, 0}, {size, 0, 0}};
-    struct zf_encode_options o = {.marks = marks, .mark_count = 4};
+    struct zf_mark marks[4] = {{.offset = 0}, {.offset = size / 3}, {.offset = size / 2}, {.offset = size}};
+    struct zf_encode_options o = {.specials_in_text = specials, .marks = marks, .mark_count = 4};
+    for (size_t i = 0; i < 4; i++) marks[i].specials = specials;
     if (zf_encode(c, text, size, &o, &ids, &e) == ZF_OK) {
         if (ids.count != plain->count || (ids.count && memcmp(ids.ids, plain->ids, ids.count * sizeof *ids.ids))) abort();
         for (size_t i = 0; i < 4; i++) {
@@ -210,7 +211,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         struct zf_encode_options o = {.specials_in_text = specials};
         if (zf_encode(c, text, size, &o, &ids, &e) == ZF_OK) {
             check_decoding(t, &ids);
-            if (!specials) check_marks(c, text, size, &ids);
+            check_marks(c, text, size, specials, &ids);
             for (size_t seen = size / 2; seen <= size; seen += size / 2 + 1) check_cut(t, c, text, size, seen, specials, &ids);
             check_cut(t, c, text, size, size, specials, &ids);
         }

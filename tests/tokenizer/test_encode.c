@@ -430,6 +430,18 @@ static void test_options(void **state)
     assert_int_equal(marks[1].ended, 2);
     assert_int_equal(marks[2].begun, 2);
     assert_int_equal(marks[3].ended, 3);
+    /* Marks say where added tokens are recognised: not where one lies across. */
+    struct zf_mark parts[] = {{.offset = 14, .specials = true}, {.offset = 28}, {.offset = 30, .specials = true}};
+    ids.count = found = 0;
+    encode(c, (struct text){"<|endoftext|>a<|endoftext|>b<|endoftext|><|endoftext|>", 54},
+           &(struct zf_encode_options){.recognised = &found, .marks = parts, .mark_count = 3}, &ids);
+    assert_int_equal(found, 2);
+    assert_int_equal(ids.count, 13 + 1 + 1 + 1 + 13 + 1);
+    assert_int_equal(ids.ids[14], 256);
+    assert_int_equal(ids.ids[ids.count - 1], 256);
+    assert_int_equal(parts[0].ended, 14);
+    assert_int_equal(parts[1].ended, 16);
+    assert_int_equal(parts[2].begun, 18);
     /* The stop is seen within a MB or so, and leaves the ids as they were. */
     volatile int stop = 1;
     size_t size = 4 << 20, had = ids.count;
