@@ -12,7 +12,7 @@ enum { ITEMS = 4096, THREAD_BYTES = 2 << 20, MOST_BYTES = 64 << 20 };
 
 /* What a record became: a range of its worker's tokens. */
 struct result {
-    size_t begin, count, label_tokens;
+    size_t begin, count;
 };
 
 struct item {
@@ -155,7 +155,6 @@ static enum zf_status encode_record(struct worker *w, struct item *i, struct res
         i->chosen = chosen;
         ZF_TRY(zf_document_encode(d->tokenizer, w->encoder, &w->parts, d->vocab, b->o.stop, &w->document, e));
         ZF_TRY(keep_tokens(w, w->document.tokens, w->document.count, &r[k], e));
-        r[k].label_tokens = w->document.label_tokens;
         w->recognised += k ? 0 : w->document.recognised;
         i->spelled = w->document.spelled;
     }
@@ -229,9 +228,7 @@ static enum zf_status pack_record(struct zf_build *b, const struct item *i, stru
     for (size_t k = 0; k < b->choices; k++) {
         struct zf_source source = {.line = i->record.line, .file = i->record.file};
         if (b->o.data->every_choice && (int)k == i->chosen) source.file |= ZF_SOURCE_CHOSEN;
-        const struct zf_document d = {
-            .tokens = b->workers[i->worker].tokens + r[k].begin, .count = r[k].count, .label_tokens = r[k].label_tokens};
-        ZF_TRY(zf_packer_add(p, &d, &source, e));
+        ZF_TRY(zf_packer_add(p, b->workers[i->worker].tokens + r[k].begin, r[k].count, &source, e));
     }
     return ZF_OK;
 }

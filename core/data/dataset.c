@@ -261,7 +261,7 @@ static enum zf_status build(struct zf_dataset *d, struct opening *p, struct zf_e
     if (s) {
         zf_rows_discard(w);
     } else {
-        s = zf_rows_finish(w, &stats, "", d->store, e);
+        s = zf_rows_finish(w, &stats, d->store, e);
     }
     if (s == ZF_IO && p->path) {
         size_t n = strlen(e->message);

@@ -94,8 +94,8 @@ static enum zf_status check_row(const struct row_values *v, const struct file_te
 static enum zf_status put_row(struct zf_rows_writer *w, const struct row_values *v, const struct file_tensors *t, size_t file, size_t row,
                               struct zf_data_stats *stats, struct zf_err *e)
 {
-    size_t n = v->length, label_tokens = 0, documents = 0;
-    bool own = false;
+    size_t n = v->length, documents = 0;
+    bool own = false, labelled = false;
     memset(v->sources, 0, n * sizeof *v->sources);
     for (size_t i = 0; i < n; i++) {
         bool first = !i || (t->document && v->document[i] != v->document[i - 1]);
@@ -105,11 +105,11 @@ static enum zf_status put_row(struct zf_rows_writer *w, const struct row_values 
         v->tokens[i] = (uint32_t)v->ids[i] | (first ? ZF_TOKEN_FIRST : 0) | (trained ? ZF_TOKEN_TRAINED : 0);
         v->targets[i] = target == NO_LABEL ? -1 : (int32_t)target;
         own |= trained && t->labels && v->labels[i] != v->ids[i];
-        label_tokens += target != NO_LABEL;
+        labelled |= target != NO_LABEL;
         if (first) v->sources[documents++] = (struct zf_source){.line = row, .file = (uint32_t)file};
         v->sources[documents - 1].tokens++;
     }
-    if (!label_tokens && !stats->unlabelled++) stats->first_unlabelled = (struct zf_source){.line = row, .file = (uint32_t)file};
+    if (!labelled && !stats->unlabelled++) stats->first_unlabelled = (struct zf_source){.line = row, .file = (uint32_t)file};
     stats->records++;
     stats->documents += documents;
     for (size_t i = 0; i < documents; i++) {
@@ -118,7 +118,7 @@ static enum zf_status put_row(struct zf_rows_writer *w, const struct row_values 
         if (v->sources[i].tokens > stats->longest_document) stats->longest_document = v->sources[i].tokens;
     }
     ZF_TRY(zf_rows_document(w, XXH3_64bits(v->tokens, n * sizeof *v->tokens), e));
-    return zf_rows_add(w, v->tokens, own ? v->targets : NULL, n, label_tokens, v->sources, documents, e);
+    return zf_rows_add(w, v->tokens, own ? v->targets : NULL, n, v->sources, documents, e);
 }
 
 static enum zf_status put_file(struct zf_rows_writer *w, const struct zf_dataset_options *o, const struct row_values *v,

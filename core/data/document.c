@@ -193,7 +193,7 @@ enum zf_status zf_document_encode(const struct zf_tokenizer *t, struct zf_encode
 {
     struct making m = {.t = t, .encoder = c, .stop = stop, .out = out, .vocab = vocab};
     void *block = NULL;
-    out->count = out->label_tokens = out->recognised = 0;
+    out->count = out->recognised = 0;
     out->spelled = false;
     ZF_TRY(make_room(&m, parts, &block, e));
     enum zf_status s = encode_parts(&m, parts, e);
@@ -207,6 +207,5 @@ enum zf_status zf_document_encode(const struct zf_tokenizer *t, struct zf_encode
         if (p->id < 0 && p->content) out->spelled = zf_tokenizer_count_added(t, p->text, p->size) > 0;
     }
     if (out->count) out->tokens[0] = (out->tokens[0] & ~(uint32_t)ZF_TOKEN_TRAINED) | ZF_TOKEN_FIRST;
-    for (size_t i = 0; i < out->count; i++) out->label_tokens += (out->tokens[i] & ZF_TOKEN_TRAINED) != 0;
     return ZF_OK;
 }

@@ -8,10 +8,15 @@
 enum { ZF_TOKEN_ID = 0x3FFFFFFF, ZF_TOKEN_TRAINED = 0x40000000 };
 #define ZF_TOKEN_FIRST 0x80000000u
 
+/* Of a token behind another one: whether that one is scored against it. */
+static inline bool zf_token_is_target(uint32_t token)
+{
+    return (token & (ZF_TOKEN_TRAINED | ZF_TOKEN_FIRST)) == ZF_TOKEN_TRAINED;
+}
+
 struct zf_document {  /* zeroed = empty; free(tokens) when done; reused */
     uint32_t *tokens; /* the first one has ZF_TOKEN_FIRST and is never ZF_TOKEN_TRAINED */
     size_t count, room;
-    size_t label_tokens;
     size_t recognised; /* special tokens found where parts allow them */
     bool spelled;      /* content spells a special token */
 };

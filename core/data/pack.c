@@ -85,18 +85,18 @@ static enum zf_status room_for(const struct zf_packer *p, struct filling_row *r,
     return s;
 }
 
-static size_t labels_in(const uint32_t *tokens, size_t count)
+static bool has_target(const uint32_t *tokens, size_t count)
 {
-    size_t n = 0;
-    for (size_t i = 1; i < count; i++) n += (tokens[i] & (ZF_TOKEN_TRAINED | ZF_TOKEN_FIRST)) == ZF_TOKEN_TRAINED;
-    return n;
+    for (size_t i = 1; i < count; i++)
+        if (zf_token_is_target(tokens[i])) return true;
+    return false;
 }
 
 static enum zf_status close_row(struct zf_packer *p, struct filling_row *r, struct zf_err *e)
 {
     size_t length = r->length, documents = r->documents;
     r->length = r->documents = 0;
-    return zf_rows_add(p->writer, r->tokens, NULL, length, labels_in(r->tokens, length), r->sources, documents, e);
+    return zf_rows_add(p->writer, r->tokens, NULL, length, r->sources, documents, e);
 }
 
 static enum zf_status close_oldest(struct zf_packer *p, struct zf_err *e)
@@ -159,21 +159,22 @@ static size_t shorten(struct zf_packer *p, size_t count, const struct zf_source 
     return keep;
 }
 
-enum zf_status zf_packer_add(struct zf_packer *p, const struct zf_document *d, const struct zf_source *source, struct zf_err *e)
+enum zf_status zf_packer_add(struct zf_packer *p, const uint32_t *tokens, size_t count, const struct zf_source *source, struct zf_err *e)
 {
-    if (!d->count) {
+    if (!count) {
         p->stats->empty++;
         return ZF_OK;
     }
-    count_document(p, d->count);
-    ZF_TRY(zf_rows_document(p->writer, XXH3_64bits(d->tokens, d->count * sizeof *d->tokens), e));
-    size_t keep = shorten(p, d->count, source), labels = 0;
+    count_document(p, count);
+    ZF_TRY(zf_rows_document(p->writer, XXH3_64bits(tokens, count * sizeof *tokens), e));
+    size_t keep = shorten(p, count, source);
+    bool labelled = !keep;
     for (size_t at = 0; at < keep; at += p->length) {
         size_t n = keep - at < p->length ? keep - at : p->length;
-        labels += labels_in(d->tokens + at, n);
-        ZF_TRY(put_document(p, d->tokens + at, n, source, e));
+        labelled = labelled || has_target(tokens + at, n);
+        ZF_TRY(put_document(p, tokens + at, n, source, e));
     }
-    if (keep && !labels) count_at(&p->stats->unlabelled, &p->stats->first_unlabelled, source);
+    if (!labelled) count_at(&p->stats->unlabelled, &p->stats->first_unlabelled, source);
     return ZF_OK;
 }
 

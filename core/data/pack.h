@@ -17,7 +17,7 @@ struct zf_packer;
 enum zf_status zf_packer_new(struct zf_packer **out, struct zf_rows_writer *w, size_t length, enum zf_long_rows policy, bool pack,
                              struct zf_data_stats *stats, struct zf_err *e);
 /* A piece of a split document is a document of its own: its first token begins it and is no target. */
-enum zf_status zf_packer_add(struct zf_packer *p, const struct zf_document *d, const struct zf_source *source, struct zf_err *e);
+enum zf_status zf_packer_add(struct zf_packer *p, const uint32_t *tokens, size_t count, const struct zf_source *source, struct zf_err *e);
 enum zf_status zf_packer_flush(struct zf_packer *p, struct zf_err *e);
 void zf_packer_free(struct zf_packer *p);
 

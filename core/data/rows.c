@@ -50,7 +50,7 @@ static enum verdict check_header(struct zf_rows_header *h, int fd, uint64_t size
     if (h->hash != XXH3_64bits(h, offsetof(struct zf_rows_header, hash))) return DAMAGED;
     if (memcmp(h->key, key, sizeof h->key)) return OTHER;
     bool fits = h->head == sizeof *h && h->bytes == size && h->rows <= (size - sizeof *h) / sizeof(struct zf_row_place) &&
-                h->index == size - h->rows * sizeof(struct zf_row_place) && !h->note[sizeof h->note - 1];
+                h->index == size - h->rows * sizeof(struct zf_row_place);
     return fits ? FOUND : DAMAGED;
 }
 
@@ -115,7 +115,6 @@ enum zf_status zf_rows_open(struct zf_rows *out, const char *path, const unsigne
         return s;
     }
     *out = (struct zf_rows){.fd = fd, .rows = h.rows, .index = h.index, .bytes = h.bytes, .stats = h.stats};
-    memcpy(out->note, h.note, sizeof out->note);
     return ZF_OK;
 }
 
@@ -192,8 +191,7 @@ static void decode(struct zf_row_buffer *b, const uint32_t *tokens, const int32_
         b->document[i] = document;
         b->ids[i] = (int32_t)(tokens[i] & ZF_TOKEN_ID);
         if (!i || targets) continue;
-        bool scored = (tokens[i] & (ZF_TOKEN_TRAINED | ZF_TOKEN_FIRST)) == ZF_TOKEN_TRAINED;
-        b->targets[i - 1] = scored ? b->ids[i] : -1;
+        b->targets[i - 1] = zf_token_is_target(tokens[i]) ? b->ids[i] : -1;
     }
     if (!targets) b->targets[n - 1] = -1;
     *out = (struct zf_row){.ids = b->ids, .target = targets ? targets : b->targets, .document = document ? b->document : NULL, .length = n};
@@ -216,10 +214,6 @@ enum zf_status zf_rows_read(const struct zf_rows *r, uint64_t row, struct zf_row
     const uint32_t *tokens = (const uint32_t *)(const void *)data;
     const int32_t *targets = own ? (const int32_t *)(const void *)(tokens + p.length) : NULL;
     const struct zf_source *sources = (const void *)(tokens + (own ? 2 : 1) * (size_t)p.length);
-    uint64_t sum = 0;
-    for (size_t i = 0; i < documents; i++) sum += sources[i].tokens;
-    if (sum != p.length || zf_row_labels(tokens, targets, p.length) != p.label_tokens)
-        return damaged_row(r, row, "its numbers do not add up", e);
     decode(b, tokens, targets, p.length, out);
     out->label_tokens = p.label_tokens;
     out->sources = sources;

@@ -1,6 +1,6 @@
 /* A file of rows: what the data became, on disk, so that memory does not grow with it. Written once, then read row by row.
  *
- *   header, 4096 bytes: magic, version, key, counts, statistics, note
+ *   header, 4096 bytes: magic, version, key, counts, statistics
  *   rows, one behind the other: tokens u32[length] (document.h), then targets i32[length] if the row has targets of its own, then
  *     struct zf_source [documents]
  *   index: struct zf_row_place [rows]
@@ -19,27 +19,23 @@ struct zf_row_place {
 };
 #define ZF_ROW_TARGETS 0x80000000u
 
-enum { ZF_ROWS_NOTE = 1024 };
-
 struct zf_rows {
     int fd;
     uint64_t rows, index; /* index: its offset */
     uint64_t bytes;       /* of the file */
     bool in_memory;       /* an anonymous file: its bytes are memory */
     struct zf_data_stats stats;
-    char note[ZF_ROWS_NOTE];
 };
 
 /* Writing. Into `path` (appears when finished, by rename), or with path NULL into an anonymous file in memory. */
 struct zf_rows_writer;
 enum zf_status zf_rows_create(struct zf_rows_writer **out, const char *path, const unsigned char key[16], struct zf_err *e);
-/* targets: NULL where they follow from the tokens. tokens of sources sum to length. */
-enum zf_status zf_rows_add(struct zf_rows_writer *w, const uint32_t *tokens, const int32_t *targets, size_t length, size_t label_tokens,
+/* targets: NULL where they follow from the tokens. tokens of sources sum to length. After an error there is only zf_rows_discard. */
+enum zf_status zf_rows_add(struct zf_rows_writer *w, const uint32_t *tokens, const int32_t *targets, size_t length,
                            const struct zf_source *sources, size_t documents, struct zf_err *e);
 /* Finishes the file and opens it for reading. stats->rows, tokens, label_tokens, longest_row are filled in from what was added. The writer
  * is gone afterwards, whatever comes of it. */
-enum zf_status zf_rows_finish(struct zf_rows_writer *w, const struct zf_data_stats *stats, const char *note, struct zf_rows *out,
-                              struct zf_err *e);
+enum zf_status zf_rows_finish(struct zf_rows_writer *w, const struct zf_data_stats *stats, struct zf_rows *out, struct zf_err *e);
 void zf_rows_discard(struct zf_rows_writer *w);
 
 /* Documents equal to an earlier one: notes a document's hash, counts duplicates at the end with bounded memory (the hashes lie in an

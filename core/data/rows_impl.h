@@ -15,8 +15,7 @@ struct zf_rows_header {
     uint64_t rows, index, bytes; /* index: its offset; bytes: of the file */
     uint64_t index_hash;         /* XXH3 */
     struct zf_data_stats stats;
-    char note[ZF_ROWS_NOTE];
-    unsigned char unused[ZF_ROWS_HEADER - 72 - sizeof(struct zf_data_stats) - ZF_ROWS_NOTE];
+    unsigned char unused[ZF_ROWS_HEADER - 72 - sizeof(struct zf_data_stats)];
     uint64_t hash; /* XXH3 of the header up to here */
 };
 
@@ -30,19 +29,6 @@ _Static_assert(sizeof(struct zf_data_stats) == 8 * (18 + ZF_LENGTH_BINS) + 3 * s
 static inline uint64_t zf_row_bytes(uint32_t length, uint32_t documents, bool targets)
 {
     return (uint64_t)length * (targets ? 8 : 4) + (uint64_t)documents * sizeof(struct zf_source);
-}
-
-enum { ZF_ROWS_BAD = -1 };
-/* Targets of a row, counted; ZF_ROWS_BAD: one of its own is none that there can be. */
-static inline int64_t zf_row_labels(const uint32_t *tokens, const int32_t *targets, size_t length)
-{
-    int64_t n = 0;
-    for (size_t i = 0; targets && i < length; i++) {
-        if (targets[i] < -1 || targets[i] > ZF_TOKEN_ID) return ZF_ROWS_BAD;
-        n += targets[i] >= 0;
-    }
-    for (size_t i = 1; !targets && i < length; i++) n += (tokens[i] & (ZF_TOKEN_TRAINED | ZF_TOKEN_FIRST)) == ZF_TOKEN_TRAINED;
-    return n;
 }
 
 /* All of `size` bytes at `offset`; a file that ends before is ZF_IO. */

@@ -35,7 +35,6 @@ struct zf_rows_writer {
     XXH3_state_t *hash;
     unsigned char key[16];
     uint64_t count, tokens, label_tokens, longest;
-    struct zf_err *failed; /* the first error: what is in the file is no longer known, and finish refuses */
 };
 
 static enum zf_status flush(const struct zf_rows_writer *w, struct sink *s, struct zf_err *e)
@@ -106,8 +105,7 @@ enum zf_status zf_rows_create(struct zf_rows_writer **out, const char *path, con
     memcpy(w->key, key, sizeof w->key);
     w->path = path ? strdup(path) : NULL;
     w->name = w->path ? w->path : "rows in memory";
-    w->failed = calloc(1, sizeof *w->failed);
-    enum zf_status s = (path && !w->path) || !w->failed ? zf_fail_memory(e, "rows on their way to a file") : open_sinks(w, e);
+    enum zf_status s = path && !w->path ? zf_fail_memory(e, "rows on their way to a file") : open_sinks(w, e);
     if (s == ZF_OK) s = put(w, &w->rows, &nothing, sizeof nothing, e);
     if (s == ZF_OK)
         *out = w;
@@ -126,7 +124,6 @@ static void writer_free(struct zf_rows_writer *w)
     free(w->hashes.data);
     XXH3_freeState(w->hash);
     free(w->path);
-    free(w->failed);
     free(w);
 }
 
@@ -141,8 +138,9 @@ void zf_rows_discard(struct zf_rows_writer *w)
     writer_free(w);
 }
 
-static enum zf_status check_row(const uint32_t *tokens, const int32_t *targets, size_t length, size_t label_tokens,
-                                const struct zf_source *sources, size_t documents, struct zf_err *e)
+/* Targets of a row, counted, if it is one. */
+static enum zf_status check_row(const uint32_t *tokens, const int32_t *targets, size_t length, const struct zf_source *sources,
+                                size_t documents, size_t *label_tokens, struct zf_err *e)
 {
     uint64_t sum = 0;
     if (!length || length > INT32_MAX) return zf_fail(e, ZF_FORMAT, NULL, "a row of %zu tokens; expected 1 to %d", length, INT32_MAX);
@@ -150,18 +148,20 @@ static enum zf_status check_row(const uint32_t *tokens, const int32_t *targets, 
         return zf_fail(e, ZF_FORMAT, NULL, "a row of %zu documents in %zu tokens; expected at least one, and none empty", documents,
                        length);
     for (size_t i = 0; i < documents; i++) sum += sources[i].tokens;
-    int64_t labels = zf_row_labels(tokens, targets, length);
-    if (sum == length && labels == (int64_t)label_tokens) return ZF_OK;
-    return zf_fail(
-        e, ZF_FORMAT, NULL,
-        "a row of %zu tokens whose documents have %llu, and with %lld targets (-1: one of its own is none) where %zu are counted", length,
-        (unsigned long long)sum, (long long)labels, label_tokens);
+    if (sum != length) return zf_fail(e, ZF_FORMAT, NULL, "a row of %zu tokens whose documents have %llu", length, (unsigned long long)sum);
+    for (size_t i = 0; i < length; i++) {
+        if (targets && (targets[i] < -1 || targets[i] > ZF_TOKEN_ID))
+            return zf_fail(e, ZF_FORMAT, NULL, "a row with the target %d; expected -1 (none) or an id", targets[i]);
+        *label_tokens += targets ? targets[i] >= 0 : i && zf_token_is_target(tokens[i]);
+    }
+    return ZF_OK;
 }
 
-static enum zf_status add_row(struct zf_rows_writer *w, const uint32_t *tokens, const int32_t *targets, size_t length, size_t label_tokens,
-                              const struct zf_source *sources, size_t documents, struct zf_err *e)
+enum zf_status zf_rows_add(struct zf_rows_writer *w, const uint32_t *tokens, const int32_t *targets, size_t length,
+                           const struct zf_source *sources, size_t documents, struct zf_err *e)
 {
-    size_t bytes = length * sizeof *tokens, source_bytes = documents * sizeof *sources;
+    size_t bytes = length * sizeof *tokens, source_bytes = documents * sizeof *sources, label_tokens = 0;
+    ZF_TRY(check_row(tokens, targets, length, sources, documents, &label_tokens, e));
     struct zf_row_place p = {.offset = w->rows.size,
                              .length = (uint32_t)length,
                              .label_tokens = (uint32_t)label_tokens,
@@ -182,22 +182,9 @@ static enum zf_status add_row(struct zf_rows_writer *w, const uint32_t *tokens, 
     return ZF_OK;
 }
 
-static enum zf_status remember(struct zf_rows_writer *w, enum zf_status s, const struct zf_err *e)
-{
-    if (s != ZF_OK && w->failed->code == ZF_OK) *w->failed = *e;
-    return s;
-}
-
-enum zf_status zf_rows_add(struct zf_rows_writer *w, const uint32_t *tokens, const int32_t *targets, size_t length, size_t label_tokens,
-                           const struct zf_source *sources, size_t documents, struct zf_err *e)
-{
-    ZF_TRY(check_row(tokens, targets, length, label_tokens, sources, documents, e));
-    return remember(w, add_row(w, tokens, targets, length, label_tokens, sources, documents, e), e);
-}
-
 enum zf_status zf_rows_document(struct zf_rows_writer *w, uint64_t hash, struct zf_err *e)
 {
-    return remember(w, put(w, &w->hashes, &hash, sizeof hash, e), e);
+    return put(w, &w->hashes, &hash, sizeof hash, e);
 }
 
 struct seen { /* different numbers; open addressing, 0 stands for an empty slot */
@@ -307,10 +294,6 @@ static enum zf_status write_header(struct zf_rows_writer *w, const struct zf_row
 
 static enum zf_status complete(struct zf_rows_writer *w, struct zf_rows_header *h, struct zf_err *e)
 {
-    if (w->failed->code != ZF_OK) {
-        *e = *w->failed;
-        return e->code;
-    }
     h->index = w->rows.size;
     ZF_TRY(append_index(w, &h->index_hash, e));
     ZF_TRY(flush(w, &w->hashes, e));
@@ -328,22 +311,10 @@ static enum zf_status complete(struct zf_rows_writer *w, struct zf_rows_header *
     return write_header(w, h, e);
 }
 
-static void keep_note(char to[ZF_ROWS_NOTE], const char *note)
-{
-    size_t n = strlen(note);
-    if (n >= ZF_ROWS_NOTE) {
-        n = ZF_ROWS_NOTE - 1;
-        while (n && (note[n] & 0xC0) == 0x80) n--; /* no half a character */
-    }
-    memcpy(to, note, n);
-}
-
-enum zf_status zf_rows_finish(struct zf_rows_writer *w, const struct zf_data_stats *stats, const char *note, struct zf_rows *out,
-                              struct zf_err *e)
+enum zf_status zf_rows_finish(struct zf_rows_writer *w, const struct zf_data_stats *stats, struct zf_rows *out, struct zf_err *e)
 {
     struct zf_rows_header h = {.stats = *stats};
     *out = (struct zf_rows){.fd = -1};
-    keep_note(h.note, note ? note : "");
     enum zf_status s = complete(w, &h, e);
     int fd = w->rows.fd;
     if (w->path) {
@@ -354,7 +325,6 @@ enum zf_status zf_rows_finish(struct zf_rows_writer *w, const struct zf_data_sta
     }
     if (s == ZF_OK) {
         *out = (struct zf_rows){.fd = fd, .rows = h.rows, .index = h.index, .bytes = h.bytes, .in_memory = !w->path, .stats = h.stats};
-        memcpy(out->note, h.note, sizeof out->note);
     } else if (fd >= 0) {
         close(fd);
     }

@@ -53,9 +53,8 @@ static void add_documents(struct zf_packer *p, const struct documents *d)
 {
     struct zf_err e = {0};
     for (size_t i = 0; i < d->count; i++) {
-        const struct zf_document one = {.tokens = d->all + d->begin[i], .count = d->begin[i + 1] - d->begin[i]};
         struct zf_source source = source_of(i);
-        assert_int_equal(zf_packer_add(p, &one, &source, &e), ZF_OK);
+        assert_int_equal(zf_packer_add(p, d->all + d->begin[i], d->begin[i + 1] - d->begin[i], &source, &e), ZF_OK);
     }
 }
 
@@ -71,7 +70,7 @@ static struct zf_rows pack_all(const struct documents *d, size_t length, enum zf
     add_documents(p, d);
     assert_int_equal(zf_packer_flush(p, &e), ZF_OK);
     zf_packer_free(p);
-    assert_int_equal(zf_rows_finish(w, stats, "", &r, &e), ZF_OK);
+    assert_int_equal(zf_rows_finish(w, stats, &r, &e), ZF_OK);
     *stats = r.stats;
     return r;
 }
@@ -309,7 +308,7 @@ static struct zf_rows pack_texts(const uint32_t *ids, const size_t *lengths, siz
     for (size_t i = 0; i < count; ids += lengths[i++]) add_text(p, ids, lengths[i], most, i);
     assert_int_equal(zf_packer_flush(p, &e), ZF_OK);
     zf_packer_free(p);
-    assert_int_equal(zf_rows_finish(w, &stats, "", &r, &e), ZF_OK);
+    assert_int_equal(zf_rows_finish(w, &stats, &r, &e), ZF_OK);
     return r;
 }
 
@@ -397,14 +396,13 @@ static void test_long_rows_in_bounded_memory(void **state)
     assert_int_equal(zf_rows_create(&w, in_folder("long.rows"), key, &e), ZF_OK);
     assert_int_equal(zf_packer_new(&p, w, LONG, ZF_LONG_ERROR, true, &stats, &e), ZF_OK);
     for (size_t i = 0; i < DOCUMENTS; i++) { /* too long for two in a row */
-        const struct zf_document d = {.tokens = tokens, .count = LONG - i};
         struct zf_source source = source_of(i);
-        assert_int_equal(zf_packer_add(p, &d, &source, &e), ZF_OK);
+        assert_int_equal(zf_packer_add(p, tokens, LONG - i, &source, &e), ZF_OK);
         assert_true(mallinfo2().uordblks + mallinfo2().hblkhd - before < (size_t)(ZF_PACK_WINDOW + 8) * LONG * sizeof *tokens);
     }
     assert_int_equal(zf_packer_flush(p, &e), ZF_OK);
     zf_packer_free(p);
-    assert_int_equal(zf_rows_finish(w, &stats, "", &r, &e), ZF_OK);
+    assert_int_equal(zf_rows_finish(w, &stats, &r, &e), ZF_OK);
     assert_int_equal(r.rows, DOCUMENTS);
     for (size_t i = 0; i < DOCUMENTS; i += DOCUMENTS - 1) {
         assert_int_equal(zf_rows_read(&r, i, &b, &row, &e), ZF_OK);
@@ -431,10 +429,10 @@ static void test_odd_requests(void **state)
     assert_int_equal(zf_packer_new(&p, w, (size_t)1 << 31, ZF_LONG_ERROR, true, &stats, &e), ZF_USAGE);
     assert_null(p);
     assert_int_equal(zf_packer_new(&p, w, INT32_MAX, ZF_LONG_ERROR, true, &stats, &e), ZF_OK); /* takes what it needs, no more */
-    assert_int_equal(zf_packer_add(p, &(struct zf_document){.count = 0}, &source, &e), ZF_OK);
+    assert_int_equal(zf_packer_add(p, NULL, 0, &source, &e), ZF_OK);
     assert_int_equal(stats.empty, 1);
     assert_int_equal(stats.documents, 0);
-    assert_int_equal(zf_packer_add(p, &(struct zf_document){.tokens = &token, .count = 1}, &source, &e), ZF_OK);
+    assert_int_equal(zf_packer_add(p, &token, 1, &source, &e), ZF_OK);
     assert_int_equal(stats.unlabelled, 1);
     assert_int_equal(stats.first_unlabelled.file, 1); /* a file, and nothing else */
     assert_int_equal(stats.first_unlabelled.line, 4);
