@@ -4,6 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
+struct zf_added_token zf_added_plain(const char *text, size_t size, bool special)
+{
+    return (struct zf_added_token){
+        .text = text, .size = size, .content = text, .content_size = size, .id = -1, .special = special, .normalized = !special};
+}
+
 enum zf_status zf_added_add(struct zf_added *a, const struct zf_added_token *t, struct zf_err *e)
 {
     void *p = a->tokens;

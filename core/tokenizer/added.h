@@ -19,6 +19,9 @@ struct zf_added { /* zeroed = empty */
     size_t first[257]; /* after sorting: tokens that begin with byte b are first[b] .. first[b+1] */
 };
 
+/* A token with this text as its content, which normalizers touch unless it is special; without an id (-1). */
+struct zf_added_token zf_added_plain(const char *text, size_t size, bool special);
+
 enum zf_status zf_added_add(struct zf_added *a, const struct zf_added_token *t, struct zf_err *e);
 enum zf_status zf_added_sort(struct zf_added *a, struct zf_err *e); /* of tokens with the same text the first added stays */
 void zf_added_free(struct zf_added *a);

@@ -29,7 +29,7 @@ static enum zf_status get_choice(struct zf_loader *l, const json_t *j, const cha
     return zf_load_fail(l, "'%s' is '%.64s'; expected one of %s", key, json_is_string(v) ? json_string_value(v) : "no text", have);
 }
 
-static enum zf_status get_behavior(struct zf_loader *l, const json_t *j, enum zf_behavior *out)
+static enum zf_status behavior(struct zf_loader *l, const json_t *j, struct zf_step *step)
 {
     static const char *const words[] = {[ZF_REMOVED] = "Removed",
                                         [ZF_ISOLATED] = "Isolated",
@@ -38,7 +38,7 @@ static enum zf_status get_behavior(struct zf_loader *l, const json_t *j, enum zf
                                         [ZF_CONTIGUOUS] = "Contiguous"};
     int n;
     ZF_TRY(get_choice(l, j, "behavior", words, 5, &n));
-    *out = n < 0 ? ZF_ISOLATED : (enum zf_behavior)n;
+    step->behavior = n < 0 ? ZF_ISOLATED : (enum zf_behavior)n;
     return ZF_OK;
 }
 
@@ -50,133 +50,51 @@ static enum zf_status get_pattern(struct zf_loader *l, const json_t *j, struct z
     return zf_load_piece(l, pattern, step->has_regex ? "Regex" : "String", false, &step->pattern);
 }
 
-/* The list takes the step, and its compiled pattern. */
-static enum zf_status add_step(struct zf_loader *l, struct zf_steps *to, const struct zf_step *step)
-{
-    void *p = to->list;
-    enum zf_status s = zf_grow(&p, &to->room, to->count + 1, sizeof *to->list, l->e);
-    to->list = p;
-    if (s != ZF_OK) return s;
-    struct zf_step *at = &to->list[to->count++];
-    *at = *step;
-    if (!step->has_regex) return ZF_OK;
-    s = zf_splitter_init(&at->regex, step->pattern.text, step->pattern.size, l->e);
-    return s == ZF_FORMAT ? zf_load_fail(l, "the pattern '%.200s' cannot be used: %s", step->pattern.text, l->e->message) : s;
-}
-
-static enum zf_status load_nothing(struct zf_loader *l, const json_t *j) /* ByteLevel as a post_processor changes offsets only */
-{
-    (void)l;
-    (void)j;
-    return ZF_OK;
-}
-
 /* Normalizers. */
 
-static enum zf_status load_prepend(struct zf_loader *l, const json_t *j)
+static enum zf_status prepend(struct zf_loader *l, const json_t *j, struct zf_step *step)
 {
-    struct zf_step step = {.kind = ZF_STEP_PREPEND};
-    ZF_TRY(zf_load_piece(l, j, "prepend", true, &step.content));
-    return add_step(l, &l->t->normalizer, &step);
+    return zf_load_piece(l, j, "prepend", true, &step->content);
 }
 
-static enum zf_status load_replace(struct zf_loader *l, const json_t *j, struct zf_steps *to)
+static enum zf_status replace(struct zf_loader *l, const json_t *j, struct zf_step *step)
 {
-    struct zf_step step = {.kind = ZF_STEP_REPLACE};
-    ZF_TRY(get_pattern(l, j, &step));
-    ZF_TRY(zf_load_piece(l, j, "content", true, &step.content));
-    return add_step(l, to, &step);
+    ZF_TRY(get_pattern(l, j, step));
+    return zf_load_piece(l, j, "content", true, &step->content);
 }
 
-static enum zf_status load_normalizer_replace(struct zf_loader *l, const json_t *j)
+static enum zf_status strip_space(struct zf_loader *l, const json_t *j, struct zf_step *step)
 {
-    return load_replace(l, j, &l->t->normalizer);
-}
-
-static enum zf_status load_plain(struct zf_loader *l, const json_t *j) /* what has no settings */
-{
-    static const struct {
-        const char *type;
-        enum zf_step_kind kind;
-    } plain[] = {{"NFC", ZF_STEP_NFC},
-                 {"NFD", ZF_STEP_NFD},
-                 {"NFKC", ZF_STEP_NFKC},
-                 {"NFKD", ZF_STEP_NFKD},
-                 {"Lowercase", ZF_STEP_LOWERCASE},
-                 {"StripAccents", ZF_STEP_STRIP_ACCENTS}};
-    const char *type = json_string_value(json_object_get(j, "type"));
-    size_t i = 0;
-    while (strcmp(plain[i].type, type)) i++;
-    return add_step(l, &l->t->normalizer, &(struct zf_step){.kind = plain[i].kind});
-}
-
-static enum zf_status load_strip_space(struct zf_loader *l, const json_t *j)
-{
-    struct zf_step step = {.kind = ZF_STEP_STRIP_SPACE};
-    ZF_TRY(zf_load_bool(l, j, "strip_left", true, &step.left));
-    ZF_TRY(zf_load_bool(l, j, "strip_right", true, &step.right));
-    return add_step(l, &l->t->normalizer, &step);
+    ZF_TRY(zf_load_bool(l, j, "strip_left", true, &step->left));
+    return zf_load_bool(l, j, "strip_right", true, &step->right);
 }
 
 /* Pre-tokenizers. */
 
-/* What ByteLevel makes stands for bytes: later parts may split it, not add to it. */
-static enum zf_status add_pre_tokenizer(struct zf_loader *l, const struct zf_step *step)
+static enum zf_status split(struct zf_loader *l, const json_t *j, struct zf_step *step)
 {
-    bool adds = step->kind == ZF_STEP_BYTE_LEVEL || step->kind == ZF_STEP_METASPACE;
-    if (l->has_byte_level && adds)
-        return zf_load_fail(
-            l, "pre_tokenizer has ByteLevel or Metaspace behind ByteLevel; expected it once, and behind it only parts that split");
-    return add_step(l, &l->t->pre_tokenizer, step);
+    ZF_TRY(get_pattern(l, j, step));
+    ZF_TRY(behavior(l, j, step));
+    return zf_load_bool(l, j, "invert", false, &step->invert);
 }
 
-static enum zf_status load_split(struct zf_loader *l, const json_t *j)
+static enum zf_status digits(struct zf_loader *l, const json_t *j, struct zf_step *step)
 {
-    struct zf_step step = {.kind = ZF_STEP_SPLIT};
-    ZF_TRY(get_pattern(l, j, &step));
-    ZF_TRY(get_behavior(l, j, &step.behavior));
-    ZF_TRY(zf_load_bool(l, j, "invert", false, &step.invert));
-    return add_pre_tokenizer(l, &step);
+    return zf_load_bool(l, j, "individual_digits", false, &step->individual);
 }
 
-static enum zf_status load_digits(struct zf_loader *l, const json_t *j)
+static enum zf_status byte_level(struct zf_loader *l, const json_t *j, struct zf_step *step)
 {
-    struct zf_step step = {.kind = ZF_STEP_DIGITS};
-    ZF_TRY(zf_load_bool(l, j, "individual_digits", false, &step.individual));
-    return add_pre_tokenizer(l, &step);
-}
-
-static enum zf_status load_punctuation(struct zf_loader *l, const json_t *j)
-{
-    struct zf_step step = {.kind = ZF_STEP_PUNCTUATION};
-    ZF_TRY(get_behavior(l, j, &step.behavior));
-    return add_pre_tokenizer(l, &step);
-}
-
-static enum zf_status load_whitespace_split(struct zf_loader *l, const json_t *j)
-{
-    (void)j;
-    return add_pre_tokenizer(l, &(struct zf_step){.kind = ZF_STEP_WHITESPACE_SPLIT});
-}
-
-static enum zf_status load_byte_level(struct zf_loader *l, const json_t *j)
-{
-    struct zf_step step = {.kind = ZF_STEP_BYTE_LEVEL};
-    ZF_TRY(zf_load_bool(l, j, "add_prefix_space", true, &step.prefix_space));
-    ZF_TRY(zf_load_bool(l, j, "use_regex", true, &step.use_regex));
-    ZF_TRY(add_pre_tokenizer(l, &step));
-    l->has_byte_level = l->t->byte_level = true;
-    struct zf_steps *steps = &l->t->pre_tokenizer;
-    return step.use_regex ? zf_splitter_init_gpt2(&steps->list[steps->count - 1].regex, l->e) : ZF_OK;
+    ZF_TRY(zf_load_bool(l, j, "add_prefix_space", true, &step->prefix_space));
+    return zf_load_bool(l, j, "use_regex", true, &step->use_regex);
 }
 
 /* Older files have add_prefix_space, newer ones prepend_scheme, some both: then the scheme counts. */
-static enum zf_status get_metaspace(struct zf_loader *l, const json_t *j, struct zf_step *step)
+static enum zf_status metaspace(struct zf_loader *l, const json_t *j, struct zf_step *step)
 {
     static const char *const schemes[] = {[ZF_PREPEND_ALWAYS] = "always", [ZF_PREPEND_FIRST] = "first", [ZF_PREPEND_NEVER] = "never"};
     bool prefix;
     int scheme;
-    step->kind = ZF_STEP_METASPACE;
     ZF_TRY(zf_load_piece(l, j, "replacement", false, &step->content));
     if (zf_utf8_length((const unsigned char *)step->content.text, step->content.size, NULL) != step->content.size)
         return zf_load_fail(l, "Metaspace replaces by '%.64s'; expected a single character", step->content.text);
@@ -187,13 +105,6 @@ static enum zf_status get_metaspace(struct zf_loader *l, const json_t *j, struct
                             schemes[scheme]);
     step->prepend = scheme >= 0 ? (enum zf_prepend)scheme : prefix ? ZF_PREPEND_ALWAYS : ZF_PREPEND_NEVER;
     return zf_load_bool(l, j, "split", true, &step->split);
-}
-
-static enum zf_status load_metaspace(struct zf_loader *l, const json_t *j)
-{
-    struct zf_step step = {0};
-    ZF_TRY(get_metaspace(l, j, &step));
-    return add_pre_tokenizer(l, &step);
 }
 
 /* Post-processors. */
@@ -212,8 +123,9 @@ static enum zf_status push_template(struct zf_loader *l, bool behind, const json
     return zf_ids_push(behind ? &l->t->after : &l->t->before, (int32_t)v, l->e);
 }
 
-static enum zf_status load_template(struct zf_loader *l, const json_t *j)
+static enum zf_status fill_template(struct zf_loader *l, const json_t *j, struct zf_step *step)
 {
+    (void)step;
     const json_t *single = json_object_get(j, "single"), *specials = json_object_get(j, "special_tokens"), *item;
     size_t i;
     bool seen = false;
@@ -238,8 +150,9 @@ static enum zf_status load_template(struct zf_loader *l, const json_t *j)
     return seen ? ZF_OK : zf_load_fail(l, "the template 'single' has no sequence A");
 }
 
-static enum zf_status load_cls_sep(struct zf_loader *l, const json_t *j) /* BERT's and RoBERTa's: CLS text SEP */
+static enum zf_status cls_sep(struct zf_loader *l, const json_t *j, struct zf_step *step) /* BERT's and RoBERTa's: CLS text SEP */
 {
+    (void)step;
     static const char *const keys[] = {"cls", "sep"};
     ZF_TRY(begin_template(l, "a template"));
     for (int k = 0; k < 2; k++) {
@@ -252,90 +165,100 @@ static enum zf_status load_cls_sep(struct zf_loader *l, const json_t *j) /* BERT
 
 /* Decoders. */
 
-static enum zf_status load_decoder_replace(struct zf_loader *l, const json_t *j)
+static enum zf_status strip(struct zf_loader *l, const json_t *j, struct zf_step *step)
 {
-    return load_replace(l, j, &l->t->decoder);
-}
-
-static enum zf_status load_decoder_byte_level(struct zf_loader *l, const json_t *j)
-{
-    (void)j;
-    return add_step(l, &l->t->decoder, &(struct zf_step){.kind = ZF_STEP_BYTE_LEVEL});
-}
-
-static enum zf_status load_byte_fallback(struct zf_loader *l, const json_t *j)
-{
-    (void)j;
-    return add_step(l, &l->t->decoder, &(struct zf_step){.kind = ZF_STEP_BYTE_FALLBACK});
-}
-
-static enum zf_status load_fuse(struct zf_loader *l, const json_t *j)
-{
-    (void)j;
-    return add_step(l, &l->t->decoder, &(struct zf_step){.kind = ZF_STEP_FUSE});
-}
-
-static enum zf_status load_strip(struct zf_loader *l, const json_t *j)
-{
-    struct zf_step step = {.kind = ZF_STEP_STRIP};
-    ZF_TRY(zf_load_piece(l, j, "content", false, &step.content));
-    ZF_TRY(get_count(l, j, "start", &step.start));
-    ZF_TRY(get_count(l, j, "stop", &step.stop));
-    return add_step(l, &l->t->decoder, &step);
-}
-
-static enum zf_status load_decoder_metaspace(struct zf_loader *l, const json_t *j)
-{
-    struct zf_step step = {0};
-    ZF_TRY(get_metaspace(l, j, &step));
-    return add_step(l, &l->t->decoder, &step);
+    ZF_TRY(zf_load_piece(l, j, "content", false, &step->content));
+    ZF_TRY(get_count(l, j, "start", &step->start));
+    return get_count(l, j, "stop", &step->stop);
 }
 
 enum { COMPONENTS = 10 };
 
 struct section {
     const char *name, *list; /* list: the member of a Sequence that holds its parts */
+    size_t steps;            /* where in the tokenizer they go; 0: nowhere, they fill the template */
     struct component {
         const char *type;
-        enum zf_status (*load)(struct zf_loader *l, const json_t *j);
+        enum zf_step_kind kind;
+        enum zf_status (*settings)(struct zf_loader *l, const json_t *j, struct zf_step *step); /* NULL: it has none */
     } components[COMPONENTS];
 };
 
 static const struct section sections[] = {
     {"normalizer",
      "normalizers",
-     {{"Prepend", load_prepend},
-      {"Replace", load_normalizer_replace},
-      {"NFC", load_plain},
-      {"NFD", load_plain},
-      {"NFKC", load_plain},
-      {"NFKD", load_plain},
-      {"Lowercase", load_plain},
-      {"Strip", load_strip_space},
-      {"StripAccents", load_plain}}},
+     offsetof(struct zf_tokenizer, normalizer),
+     {{"Prepend", ZF_STEP_PREPEND, prepend},
+      {"Replace", ZF_STEP_REPLACE, replace},
+      {"NFC", ZF_STEP_NFC, NULL},
+      {"NFD", ZF_STEP_NFD, NULL},
+      {"NFKC", ZF_STEP_NFKC, NULL},
+      {"NFKD", ZF_STEP_NFKD, NULL},
+      {"Lowercase", ZF_STEP_LOWERCASE, NULL},
+      {"Strip", ZF_STEP_STRIP_SPACE, strip_space},
+      {"StripAccents", ZF_STEP_STRIP_ACCENTS, NULL}}},
     {"pre_tokenizer",
      "pretokenizers",
-     {{"Split", load_split},
-      {"Digits", load_digits},
-      {"Punctuation", load_punctuation},
-      {"WhitespaceSplit", load_whitespace_split},
-      {"ByteLevel", load_byte_level},
-      {"Metaspace", load_metaspace}}},
+     offsetof(struct zf_tokenizer, pre_tokenizer),
+     {{"Split", ZF_STEP_SPLIT, split},
+      {"Digits", ZF_STEP_DIGITS, digits},
+      {"Punctuation", ZF_STEP_PUNCTUATION, behavior},
+      {"WhitespaceSplit", ZF_STEP_WHITESPACE_SPLIT, NULL},
+      {"ByteLevel", ZF_STEP_BYTE_LEVEL, byte_level},
+      {"Metaspace", ZF_STEP_METASPACE, metaspace}}},
     {"post_processor",
      "processors",
-     {{"ByteLevel", load_nothing},
-      {"TemplateProcessing", load_template},
-      {"RobertaProcessing", load_cls_sep},
-      {"BertProcessing", load_cls_sep}}},
+     0,
+     {{"ByteLevel", 0, NULL}, /* changes offsets only */
+      {"TemplateProcessing", 0, fill_template},
+      {"RobertaProcessing", 0, cls_sep},
+      {"BertProcessing", 0, cls_sep}}},
     {"decoder",
      "decoders",
-     {{"ByteLevel", load_decoder_byte_level},
-      {"Replace", load_decoder_replace},
-      {"ByteFallback", load_byte_fallback},
-      {"Fuse", load_fuse},
-      {"Strip", load_strip},
-      {"Metaspace", load_decoder_metaspace}}},
+     offsetof(struct zf_tokenizer, decoder),
+     {{"ByteLevel", ZF_STEP_BYTE_LEVEL, NULL},
+      {"Replace", ZF_STEP_REPLACE, replace},
+      {"ByteFallback", ZF_STEP_BYTE_FALLBACK, NULL},
+      {"Fuse", ZF_STEP_FUSE, NULL},
+      {"Strip", ZF_STEP_STRIP, strip},
+      {"Metaspace", ZF_STEP_METASPACE, metaspace}}},
 };
+
+/* What ByteLevel makes stands for bytes: later parts may split it, not add to it. */
+static enum zf_status check_order(struct zf_loader *l, enum zf_step_kind kind)
+{
+    bool adds = kind == ZF_STEP_BYTE_LEVEL || kind == ZF_STEP_METASPACE;
+    if (l->t->byte_level && adds)
+        return zf_load_fail(
+            l, "pre_tokenizer has ByteLevel or Metaspace behind ByteLevel; expected it once, and behind it only parts that split");
+    l->t->byte_level |= kind == ZF_STEP_BYTE_LEVEL;
+    return ZF_OK;
+}
+
+/* The list takes the step, and its compiled pattern. */
+static enum zf_status add_step(struct zf_loader *l, struct zf_steps *to, const struct zf_step *step)
+{
+    void *p = to->list;
+    enum zf_status s = zf_grow(&p, &to->room, to->count + 1, sizeof *to->list, l->e);
+    to->list = p;
+    if (s != ZF_OK) return s;
+    struct zf_step *at = &to->list[to->count++];
+    *at = *step;
+    if (step->use_regex) return zf_splitter_init_gpt2(&at->regex, l->e);
+    if (!step->has_regex) return ZF_OK;
+    s = zf_splitter_init(&at->regex, step->pattern.text, step->pattern.size, l->e);
+    return s == ZF_FORMAT ? zf_load_fail(l, "the pattern '%.200s' cannot be used: %s", step->pattern.text, l->e->message) : s;
+}
+
+static enum zf_status load_component(struct zf_loader *l, const struct section *s, const struct component *c, const json_t *j)
+{
+    struct zf_step step = {.kind = c->kind};
+    struct zf_steps *to = (void *)((char *)l->t + s->steps);
+    if (c->settings) ZF_TRY(c->settings(l, j, &step));
+    if (!s->steps) return ZF_OK;
+    if (to == &l->t->pre_tokenizer) ZF_TRY(check_order(l, step.kind));
+    return add_step(l, to, &step);
+}
 
 static enum zf_status refuse_type(struct zf_loader *l, const struct section *s, const char *type)
 {
@@ -363,7 +286,7 @@ static enum zf_status load_section(struct zf_loader *l, const struct section *s,
         return ZF_OK;
     }
     for (size_t i = 0; i < COMPONENTS && s->components[i].type; i++) {
-        if (!strcmp(type, s->components[i].type)) return s->components[i].load(l, j);
+        if (!strcmp(type, s->components[i].type)) return load_component(l, s, &s->components[i], j);
     }
     return refuse_type(l, s, type);
 }
@@ -374,5 +297,6 @@ enum zf_status zf_load_components(struct zf_loader *l, const json_t *root)
         ZF_TRY(load_section(l, &sections[i], json_object_get(root, sections[i].name), 0));
     /* A decoder without parts joins the tokens; where there is none at all, spaces go between. */
     const json_t *decoder = json_object_get(root, "decoder");
-    return decoder && !json_is_null(decoder) && !l->t->decoder.count ? load_fuse(l, NULL) : ZF_OK;
+    if (!decoder || json_is_null(decoder) || l->t->decoder.count) return ZF_OK;
+    return add_step(l, &l->t->decoder, &(struct zf_step){.kind = ZF_STEP_FUSE});
 }

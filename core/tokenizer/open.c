@@ -111,8 +111,8 @@ static enum zf_status open_bytes(struct zf_tokenizer *t, struct zf_err *e)
     t->text[BYTES_EOS] = eos;
     t->text_size[BYTES_EOS] = sizeof eos - 1;
     t->special[BYTES_EOS] = true;
-    struct zf_added_token a = {
-        .text = eos, .size = sizeof eos - 1, .content = eos, .content_size = sizeof eos - 1, .id = BYTES_EOS, .special = true};
+    struct zf_added_token a = zf_added_plain(eos, sizeof eos - 1, true);
+    a.id = BYTES_EOS;
     ZF_TRY(zf_added_add(&t->raw, &a, e));
     ZF_TRY(zf_added_sort(&t->raw, e));
     return zf_tokenizer_seal(t, "bytes", 5, e);
@@ -153,23 +153,19 @@ static enum zf_status open_gpt2(struct zf_tokenizer **out, const char *vocab_pat
 {
     char *vocab = NULL, *merges = NULL;
     size_t vocab_size, merges_size;
-    json_t *root = NULL;
     struct zf_text both = {0};
     enum zf_status s;
     ZF_GOTO(done, s, zf_file_read(&vocab, &vocab_size, vocab_path, json_limit, e));
     ZF_GOTO(done, s, zf_file_read(&merges, &merges_size, merges_path, json_limit, e));
-    ZF_GOTO(done, s,
-            zf_gpt2_json(&root, (struct zf_piece){vocab, vocab_size}, vocab_path, (struct zf_piece){merges, merges_size}, merges_path,
-                         beside, e));
     ZF_GOTO(done, s, zf_text_add(&both, vocab, vocab_size + 1, e)); /* with the NUL between them */
     ZF_GOTO(done, s, zf_text_add(&both, merges, merges_size, e));
     if (json_is_true(json_object_get(beside->tokenizer_config, "add_prefix_space"))) ZF_GOTO(done, s, zf_text_add(&both, " ", 1, e));
-    s = zf_tokenizer_build(out, both.data, both.size, root, vocab_path, beside, e);
+    const struct zf_gpt2 files = {{vocab, vocab_size}, {merges, merges_size}, merges_path};
+    s = zf_tokenizer_build(out, both.data, both.size, &files, vocab_path, beside, e);
 done:
     free(both.data);
     free(vocab);
     free(merges);
-    json_decref(root);
     return s;
 }
 

@@ -34,14 +34,6 @@ static enum zf_status put(struct collector *c, const struct zf_added_token *t)
     return zf_added_add(list, t, c->l->e);
 }
 
-static struct zf_added_token plain_token(const json_t *text, bool special)
-{
-    const char *s = json_string_value(text);
-    size_t n = json_string_length(text);
-    return (struct zf_added_token){
-        .text = s, .size = n, .content = s, .content_size = n, .id = -1, .special = special, .normalized = !special};
-}
-
 /* {"content": text, flags}. `where` is for messages. */
 static enum zf_status read_token(struct zf_loader *l, const json_t *j, const char *where, struct zf_added_token *out)
 {
@@ -49,7 +41,7 @@ static enum zf_status read_token(struct zf_loader *l, const json_t *j, const cha
     if (!json_is_string(content) || !json_string_length(content)) return zf_load_fail(l, "%s has no content", where);
     bool special;
     ZF_TRY(zf_load_bool(l, j, "special", false, &special));
-    *out = plain_token(content, special);
+    *out = zf_added_plain(json_string_value(content), json_string_length(content), special);
     ZF_TRY(zf_load_bool(l, j, "single_word", false, &out->single_word));
     ZF_TRY(zf_load_bool(l, j, "lstrip", false, &out->lstrip));
     ZF_TRY(zf_load_bool(l, j, "rstrip", false, &out->rstrip));
@@ -105,8 +97,7 @@ static enum zf_status collect_numbered(struct collector *c, const json_t *decode
     {
         size_t size = strlen(key);
         if (s != ZF_OK || !size) continue;
-        list[n].token =
-            (struct zf_added_token){.text = key, .size = size, .content = key, .content_size = size, .id = -1, .normalized = true};
+        list[n].token = zf_added_plain(key, size, false);
         list[n++].id = json_integer_value(value);
     }
     if (s == ZF_OK) qsort(list, n, sizeof *list, compare_numbered);
@@ -123,7 +114,7 @@ static enum zf_status collect_special(struct collector *c, const json_t *j)
         ZF_TRY(read_token(c->l, j, "a special token of tokenizer_config.json or special_tokens_map.json", &t));
         t.special = true;
     } else if (json_is_string(j) && json_string_length(j)) {
-        t = plain_token(j, true);
+        t = zf_added_plain(json_string_value(j), json_string_length(j), true);
     } else {
         return ZF_OK;
     }
@@ -163,12 +154,7 @@ static enum zf_status collect_specials(struct collector *c, const struct zf_besi
     json_t *value;
     for (size_t i = 0; i < NAMED; i++) {
         const json_t *v = value_of(b, named[i]);
-        struct zf_added_token usual = {.text = gpt2_token,
-                                       .size = sizeof gpt2_token - 1,
-                                       .content = gpt2_token,
-                                       .content_size = sizeof gpt2_token - 1,
-                                       .id = -1,
-                                       .special = true};
+        struct zf_added_token usual = zf_added_plain(gpt2_token, sizeof gpt2_token - 1, true);
         ZF_TRY(!v && c->l->gpt2 && i < 3 ? put(c, &usual) : collect_special(c, v));
     }
     for (size_t f = 0; f < 2; f++) {

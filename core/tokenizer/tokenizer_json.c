@@ -320,16 +320,16 @@ static enum zf_status parse(struct zf_loader *l, const char *text, size_t size, 
     return s != ZF_OK || found ? s : zf_json_parse(root, text, size, l->path, l->e);
 }
 
-enum zf_status zf_tokenizer_build(struct zf_tokenizer **out, const char *text, size_t size, const json_t *gpt2, const char *path,
+enum zf_status zf_tokenizer_build(struct zf_tokenizer **out, const char *text, size_t size, const struct zf_gpt2 *gpt2, const char *path,
                                   const struct zf_beside *beside, struct zf_err *e)
 {
     json_t *root = NULL;
-    struct zf_loader l = {.t = calloc(1, sizeof(struct zf_tokenizer)), .path = path, .e = e, .beside = beside, .gpt2 = gpt2 != NULL};
+    struct zf_loader l = {.t = calloc(1, sizeof(struct zf_tokenizer)), .path = path, .e = e, .beside = beside, .gpt2 = gpt2};
     *out = NULL;
     if (!l.t) return zf_fail_memory(e, "the tokenizer");
     l.t->eos = l.t->bos = -1;
-    enum zf_status s = gpt2 ? ZF_OK : parse(&l, text, size, &root);
-    if (s == ZF_OK) s = load_root(&l, gpt2 ? gpt2 : root);
+    enum zf_status s = gpt2 ? zf_load_gpt2(&l, &root) : parse(&l, text, size, &root);
+    if (s == ZF_OK) s = load_root(&l, root);
     if (s == ZF_OK) s = zf_tokenizer_seal(l.t, text, size, e);
     json_decref(root);
     zf_added_free(&l.added);

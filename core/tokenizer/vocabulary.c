@@ -85,6 +85,26 @@ enum zf_status zf_load_vocabulary(struct zf_loader *l, const json_t *vocab, cons
     return load_rules(l, merges);
 }
 
+/* One rule a line. */
+enum zf_status zf_load_merges(struct zf_loader *l, struct zf_piece text, const char *path)
+{
+    uint64_t line = 1;
+    for (const char *at = text.text, *end = at + text.size, *next; at < end; at = next, line++) {
+        const char *stop = memchr(at, '\n', (size_t)(end - at));
+        struct zf_piece rule = {at, (size_t)((stop ? stop : end) - at)}, left, right;
+        next = stop ? stop + 1 : end;
+        if (rule.size && at[rule.size - 1] == '\r') rule.size--;
+        if (!rule.size) continue;
+        if (!split_rule(rule, &left, &right) || (left.text && zf_utf8_check(at, rule.size) < rule.size)) {
+            char where[sizeof l->e->where];
+            return zf_fail(l->e, ZF_FORMAT, zf_place(where, sizeof where, path, line, 0),
+                           "it is no pair of tokens; expected two, in UTF-8, with a space between");
+        }
+        if (left.text) ZF_TRY(add_rule(&l->vocabulary, left, right, l->e));
+    }
+    return ZF_OK;
+}
+
 /* From the text. Whatever is unusual ends the attempt: the JSON library then says what it is. */
 
 struct scan {
