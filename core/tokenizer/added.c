@@ -97,9 +97,7 @@ static const struct zf_added_token *longest_at(const struct zf_added *a, const c
 /* The character that ends at `at` (> 0); malformed bytes are no character of any class. */
 static uint32_t character_before(const unsigned char *s, size_t at, size_t *begin)
 {
-    size_t b = at - 1;
-    while (b && at - b < 4 && (s[b] & 0xC0) == 0x80) b--;
-    *begin = b;
+    size_t b = *begin = zf_utf8_last(s, at);
     return zf_utf8_length(s + b, at - b, NULL) == at - b ? zf_utf8_decode(s + b, at - b) : 0;
 }
 

@@ -190,8 +190,7 @@ static int64_t unit_at(const struct zf_bpe *b, const struct zf_bpe_side *t, size
 /* Where a rule joins: everywhere else a word may be cut without changing a single id, since what is longer than a unit comes from rules. */
 static enum zf_status add_inside(struct zf_bpe *b, const struct zf_bpe_side *left, const struct zf_bpe_side *right, struct zf_err *e)
 {
-    size_t last = left->size ? left->size - 1 : 0;
-    while (last && ((unsigned char)left->text[last] & 0xC0) == 0x80) last--;
+    size_t last = zf_utf8_last((const unsigned char *)left->text, left->size);
     int64_t before = unit_at(b, left, last), behind = unit_at(b, right, 0);
     if (before < 0 || behind < 0) return ZF_OK;
     if (b->inside_count * 2 >= b->inside_mask) ZF_TRY(resize_inside(b, 2 * (b->inside_mask + 1), e));
@@ -275,12 +274,22 @@ static enum zf_status add_unknown(const struct zf_bpe *b, const char *unit, size
     }
     if (!b->o.unk) return ZF_OK;
     if (b->unk == NONE) {
-        return zf_fail(e, ZF_FORMAT, "tokenizer.json",
-                       "the text has a character that is not in the vocabulary, and neither is unk_token '%.64s'; add it to model.vocab",
-                       b->o.unk);
+        return zf_fail(
+            e, ZF_FORMAT, NULL,
+            "the text has a character that is not in the tokenizer's vocabulary, and neither is its unk_token '%.64s'; add it to "
+            "model.vocab in tokenizer.json",
+            b->o.unk);
     }
     if (*held && !b->o.fuse_unk) symbols[(*count)++] = b->unk;
     *held = true;
+    return ZF_OK;
+}
+
+static enum zf_status next_unit(const struct zf_bpe *b, const char *word, size_t size, size_t *at, uint32_t *unit, struct zf_err *e)
+{
+    *unit = (unsigned char)word[*at];
+    if (*unit >= 0x80 && !b->o.byte_level) return zf_utf8_next((const unsigned char *)word, size, at, unit, e);
+    ++*at;
     return ZF_OK;
 }
 
@@ -310,15 +319,14 @@ static enum zf_status start_symbols(const struct zf_bpe *b, struct zf_bpe_work *
     ZF_TRY(make_room(w, 2 * size + 1, e));
     size_t n = 0, held_at = 0;
     bool held = false;
-    for (size_t at = 0, length; at < size; at += length) {
-        const unsigned char *c = (const unsigned char *)word + at;
-        length = b->o.byte_level ? 1 : zf_utf8_length(c, size - at, NULL);
-        if (!length) return zf_fail(e, ZF_FORMAT, NULL, "byte %zu of a word is no UTF-8", at);
-        int32_t id = length == 1 ? b->unit[*c] : zf_bpe_find(b, word + at, length);
-        size_t had = n;
+    for (size_t at = 0, next = 0; at < size; at = next) {
+        uint32_t unit;
+        ZF_TRY(next_unit(b, word, size, &next, &unit, e));
+        size_t length = next - at, had = n;
+        int32_t id = length == 1 ? b->unit[unit] : zf_bpe_find(b, word + at, length);
         if (id == NONE) {
             char mapped[4];
-            size_t bytes = b->o.byte_level ? zf_utf8_encode(mapped, zf_alphabet_character(*c)) : length;
+            size_t bytes = b->o.byte_level ? zf_utf8_encode(mapped, zf_alphabet_character((unsigned char)unit)) : length;
             bool was = held;
             ZF_TRY(add_unknown(b, b->o.byte_level ? mapped : word + at, bytes, w->symbols, &n, &held, e));
             note_begins(w, had, n, was ? held_at : at, !b->o.byte_level && n - had == length);
@@ -525,11 +533,9 @@ enum zf_status zf_bpe_encode(const struct zf_bpe *b, struct zf_bpe_work *w, cons
     if (!b->splits || b->o.ignore_merges || size <= SPLIT_FROM) return encode_part(b, w, word, 0, size, out, stop, e);
     size_t begin = 0, polled = 0;
     uint32_t before = 0;
-    for (size_t at = 0, length; at < size; at += length) {
-        const unsigned char *c = (const unsigned char *)word + at;
-        length = b->o.byte_level ? 1 : zf_utf8_length(c, size - at, NULL);
-        if (!length) return zf_fail(e, ZF_FORMAT, NULL, "byte %zu of a word is no UTF-8", at);
-        uint32_t unit = length == 1 ? *c : zf_utf8_decode(c, length);
+    for (size_t at = 0, next = 0; at < size; at = next) {
+        uint32_t unit;
+        ZF_TRY(next_unit(b, word, size, &next, &unit, e));
         if (at && !can_touch(b, before, unit)) {
             ZF_TRY(encode_part(b, w, word, begin, at - begin, out, stop, e));
             begin = at;

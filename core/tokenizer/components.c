@@ -96,7 +96,7 @@ static enum zf_status metaspace(struct zf_loader *l, const json_t *j, struct zf_
     bool prefix;
     int scheme;
     ZF_TRY(zf_load_piece(l, j, "replacement", false, &step->content));
-    if (zf_utf8_length((const unsigned char *)step->content.text, step->content.size, NULL) != step->content.size)
+    if (zf_utf8_only(step->content.text, step->content.size) == ZF_NO_CHARACTER)
         return zf_load_fail(l, "Metaspace replaces by '%.64s'; expected a single character", step->content.text);
     ZF_TRY(zf_load_bool(l, j, "add_prefix_space", true, &prefix));
     ZF_TRY(get_choice(l, j, "prepend_scheme", schemes, 3, &scheme));

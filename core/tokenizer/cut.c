@@ -91,16 +91,12 @@ static bool normal_character(struct cutter *k, uint32_t *c, bool last)
 {
     char text[4];
     const char *s = text;
-    size_t n = zf_utf8_encode(text, *c), at = 0;
+    size_t n = zf_utf8_encode(text, *c);
     struct zf_err e;
     if (!k->t->normalizer.count) return true;
     if (zf_normalize(&k->t->normalizer, &s, &n, true, NULL, &k->work, &e) != ZF_OK || !n) return false;
-    if (last) {
-        for (at = n - 1; at && ((unsigned char)s[at] & 0xC0) == 0x80;) at--;
-    }
-    size_t length = zf_utf8_length((const unsigned char *)s + at, n - at, NULL);
-    if (length) *c = zf_utf8_decode((const unsigned char *)s + at, length);
-    return length;
+    size_t at = last ? zf_utf8_last((const unsigned char *)s, n) : 0;
+    return zf_utf8_next((const unsigned char *)s, n, &at, c, &e) == ZF_OK;
 }
 
 enum joint { JOINED, APART, UNSURE };
@@ -116,27 +112,15 @@ static enum joint joint_of(enum zf_behavior behavior, bool left, bool right)
     }
 }
 
-static bool is_character(const struct zf_piece *p, uint32_t c)
-{
-    char text[4];
-    return zf_utf8_encode(text, c) == p->size && !memcmp(text, p->text, p->size);
-}
-
-static uint32_t piece_character(const struct zf_piece *p)
-{
-    size_t n = p->size ? zf_utf8_length((const unsigned char *)p->text, p->size, NULL) : 0;
-    return n == p->size && n ? zf_utf8_decode((const unsigned char *)p->text, n) : 0;
-}
-
 static enum joint split_joint(const struct zf_step *s, uint32_t left, uint32_t right)
 {
     if (s->has_regex) {
         bool all = (s->behavior == ZF_ISOLATED && !s->invert) || (s->behavior == ZF_REMOVED && s->invert);
         return all && zf_splitter_parts(&s->regex, left, right) ? APART : UNSURE;
     }
-    bool is_left = is_character(&s->pattern, left), is_right = is_character(&s->pattern, right);
-    if (!piece_character(&s->pattern) || (s->invert && (is_left || is_right))) return UNSURE;
-    return joint_of(s->behavior, is_left, is_right);
+    uint32_t c = zf_utf8_only(s->pattern.text, s->pattern.size);
+    if (c == ZF_NO_CHARACTER || (s->invert && (left == c || right == c))) return UNSURE;
+    return joint_of(s->behavior, left == c, right == c);
 }
 
 /* A step between two characters, which it may replace. Something put in front of the second would be put there only in the whole, where it
@@ -149,8 +133,8 @@ static enum joint step_joint(const struct zf_step *s, bool apart, uint32_t *left
         return zf_splitter_parts(&s->regex, *left, *right) ? APART : UNSURE;
     }
     if (s->kind == ZF_STEP_METASPACE) {
-        uint32_t space = piece_character(&s->content);
-        if (!space || (apart && s->prepend == ZF_PREPEND_ALWAYS && *right != ' ' && *right != space)) return UNSURE;
+        uint32_t space = zf_utf8_only(s->content.text, s->content.size);
+        if (space == ZF_NO_CHARACTER || (apart && s->prepend == ZF_PREPEND_ALWAYS && *right != ' ' && *right != space)) return UNSURE;
         if (*left == ' ') *left = space;
         if (*right == ' ') *right = space;
         return s->split ? joint_of(ZF_MERGED_WITH_NEXT, *left == space, *right == space) : JOINED;
@@ -192,11 +176,9 @@ static bool may_cut(struct cutter *k, const char *text, size_t size, size_t plac
     const unsigned char *s = (const unsigned char *)text;
     if (!t->bytes) {
         if ((s[place] & 0xC0) == 0x80) return false;
-        size_t before = place - 1, n = zf_utf8_length(s + place, size - place, NULL);
-        while (before && (s[before] & 0xC0) == 0x80) before--;
-        if (!n || zf_utf8_length(s + before, place - before, NULL) != place - before) return false;
-        uint32_t left = zf_utf8_decode(s + before, place - before);
-        if (k->takes_space && zf_is_space(left)) return false;
+        size_t before = zf_utf8_last(s, place), n = zf_utf8_length(s + place, size - place, NULL);
+        uint32_t left = zf_utf8_only(text + before, place - before);
+        if (!n || left == ZF_NO_CHARACTER || (k->takes_space && zf_is_space(left))) return false;
         if (!parts_words(k, left, zf_utf8_decode(s + place, n))) return false;
     }
     if (touches(&t->raw, text, size, place, k->most_raw)) return false;

@@ -48,7 +48,7 @@ static enum zf_status put(struct change *c, size_t begin, size_t end, const char
     c->front_lost |= !size && !c->out->size && begin < end;
     ZF_TRY(zf_text_add(c->out, text, size, c->e));
     if (c->out->size <= c->limit) return ZF_OK;
-    return zf_fail(c->e, ZF_FORMAT, "tokenizer.json", "its Replace steps make a text over %zu bytes of a short one", c->limit);
+    return zf_fail(c->e, ZF_FORMAT, NULL, "the tokenizer's Replace steps make a text over %zu bytes of a short one", c->limit);
 }
 
 static enum zf_status keep(struct change *c, size_t begin, size_t end)
@@ -163,17 +163,16 @@ static enum zf_status normalize_part(struct change *c, struct zf_normal_work *w,
     size_t n = 0, at = begin, marks = 0;
     int boundary = 0;
     while (at < end) {
-        size_t length = zf_utf8_length(s + at, end - at, NULL);
-        if (!length) return zf_fail(c->e, ZF_FORMAT, NULL, "byte %zu of a text is no UTF-8", at);
+        uint32_t character;
         void *list = w->characters;
         enum zf_status status = zf_grow(&list, &w->character_room, n + 32, sizeof *w->characters, c->e);
         w->characters = list;
         if (status != ZF_OK) return status;
-        utf8proc_ssize_t got = utf8proc_decompose_char((utf8proc_int32_t)zf_utf8_decode(s + at, length), w->characters + n, 32,
-                                                       form | UTF8PROC_DECOMPOSE, &boundary);
+        ZF_TRY(zf_utf8_next(s, end, &at, &character, c->e));
+        utf8proc_ssize_t got =
+            utf8proc_decompose_char((utf8proc_int32_t)character, w->characters + n, 32, form | UTF8PROC_DECOMPOSE, &boundary);
         if (got < 0 || got > 32) return zf_fail(c->e, ZF_FORMAT, NULL, "utf8proc: %s", utf8proc_errmsg(got));
         n += (size_t)got;
-        at += length;
     }
     for (size_t i = 0; i <= n; i++) {
         if (i < n && utf8proc_get_property(w->characters[i])->combining_class) continue;
@@ -197,12 +196,11 @@ static enum zf_status normalize_part(struct change *c, struct zf_normal_work *w,
 static enum zf_status normal_form(struct change *c, struct zf_normal_work *w, utf8proc_option_t form)
 {
     const unsigned char *s = (const unsigned char *)c->text;
-    size_t kept = 0, part = 0, at = 0; /* text up to kept is written; the character before at begins at part */
-    bool plain = true;                 /* what is from part up to at stays */
-    while (at < c->size) {
-        size_t length = s[at] < 0x80 ? 1 : zf_utf8_length(s + at, c->size - at, NULL);
-        if (!length) return zf_fail(c->e, ZF_FORMAT, NULL, "byte %zu of a text is no UTF-8", at);
-        uint32_t character = zf_utf8_decode(s + at, length);
+    size_t kept = 0, part = 0; /* text up to kept is written; the character before at begins at part */
+    bool plain = true;         /* what is from part up to at stays */
+    for (size_t at = 0, next = 0; at < c->size; at = next) {
+        uint32_t character;
+        ZF_TRY(zf_utf8_next(s, c->size, &next, &character, c->e));
         if (begins(character, form) || !at) {
             if (!plain) {
                 ZF_TRY(keep(c, kept, part));
@@ -214,7 +212,6 @@ static enum zf_status normal_form(struct change *c, struct zf_normal_work *w, ut
         } else {
             plain = false;
         }
-        at += length;
     }
     if (plain) return keep(c, kept, c->size);
     ZF_TRY(keep(c, kept, part));
@@ -242,10 +239,10 @@ static enum zf_status strip_accent(struct change *c, uint32_t character, size_t 
 static enum zf_status each_character(struct change *c, enum zf_status (*action)(struct change *, uint32_t, size_t, size_t))
 {
     const unsigned char *s = (const unsigned char *)c->text;
-    for (size_t at = 0, length; at < c->size; at += length) {
-        length = zf_utf8_length(s + at, c->size - at, NULL);
-        if (!length) return zf_fail(c->e, ZF_FORMAT, NULL, "byte %zu of a text is no UTF-8", at);
-        ZF_TRY(action(c, zf_utf8_decode(s + at, length), at, length));
+    for (size_t at = 0, next = 0; at < c->size; at = next) {
+        uint32_t character;
+        ZF_TRY(zf_utf8_next(s, c->size, &next, &character, c->e));
+        ZF_TRY(action(c, character, at, next - at));
     }
     return ZF_OK;
 }
@@ -258,8 +255,7 @@ static enum zf_status strip_space(struct change *c, const struct zf_step *step)
            zf_is_space(zf_utf8_decode(s + begin, length)))
         begin += length;
     while (step->right && end > begin) {
-        size_t last = end - 1;
-        while (last > begin && (s[last] & 0xC0) == 0x80) last--;
+        size_t last = begin + zf_utf8_last(s + begin, end - begin);
         if (!zf_is_space(zf_utf8_decode(s + last, end - last))) break;
         end = last;
     }
@@ -333,12 +329,6 @@ static bool stays_alone(uint32_t c)
     return c <= ' ' || (c >= '0' && c <= '9');
 }
 
-static bool is_character(const struct zf_piece *p, uint32_t c)
-{
-    char text[4];
-    return zf_utf8_encode(text, c) == p->size && !memcmp(text, p->text, p->size);
-}
-
 bool zf_normalizer_parts(const struct zf_steps *steps, uint32_t left, uint32_t right)
 {
     bool forms = false; /* a normal form comes behind the step */
@@ -348,10 +338,9 @@ bool zf_normalizer_parts(const struct zf_steps *steps, uint32_t left, uint32_t r
             if (!stays_alone(right) || !begins(left, forms_of[step->kind])) return false;
             forms = true;
         } else if (step->kind == ZF_STEP_REPLACE) {
-            const struct zf_piece *p = &step->pattern;
-            if (step->has_regex || !p->size || zf_utf8_length((const unsigned char *)p->text, p->size, NULL) != p->size)
-                return false;                                                             /* a match may lie across */
-            if (forms && (is_character(p, left) || is_character(p, right))) return false; /* by a mark, or nothing */
+            uint32_t p = zf_utf8_only(step->pattern.text, step->pattern.size);
+            if (step->has_regex || p == ZF_NO_CHARACTER) return false; /* a match may lie across */
+            if (forms && (p == left || p == right)) return false;      /* by a mark, or nothing */
         } else if (step->kind == ZF_STEP_STRIP_SPACE) {
             return false;
         }
@@ -367,8 +356,7 @@ size_t zf_normalizer_settled(const struct zf_steps *steps, const char *text, siz
         if (steps->list[i].kind < ZF_STEP_NFC || steps->list[i].kind > ZF_STEP_NFKD) continue;
         bool found = false; /* the last character that begins a part */
         for (end = size; end && !found;) {
-            size_t last = end - 1;
-            while (last && (s[last] & 0xC0) == 0x80) last--;
+            size_t last = zf_utf8_last(s, end);
             found = begins(zf_utf8_decode(s + last, end - last), UTF8PROC_COMPAT);
             end = last;
         }

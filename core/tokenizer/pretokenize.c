@@ -6,7 +6,6 @@
 #include <oniguruma.h>
 #include <pthread.h>
 #include <string.h>
-#include <utf8proc.h>
 
 /* A pattern that backtracks without end, or whose stack grows with the text, must end as an error. */
 enum { TRIES = 10000000, TRIES_IN_SEARCH = 200000000, STACK = 4 << 20 };
@@ -81,16 +80,9 @@ void zf_region_free(struct re_registers **region)
     *region = NULL;
 }
 
-static size_t last_character(const unsigned char *t, size_t size) /* where it begins; size > 0 */
-{
-    size_t at = size - 1;
-    while (at && (t[at] & 0xC0) == 0x80) at--;
-    return at;
-}
-
 static bool ends_in_space(const unsigned char *t, size_t size)
 {
-    size_t last = last_character(t, size);
+    size_t last = zf_utf8_last(t, size);
     return zf_is_space(zf_utf8_decode(t + last, size - last));
 }
 
@@ -101,7 +93,7 @@ static size_t cut_spaces(const unsigned char *t, size_t run, bool lines, bool at
     for (size_t n = run; lines && n; n--) {
         if (t[n - 1] == '\n' || t[n - 1] == '\r') return n;
     }
-    size_t last = last_character(t, run);
+    size_t last = zf_utf8_last(t, run);
     return at_end || !last ? run : last;
 }
 
@@ -109,10 +101,7 @@ static enum zf_status next_known(struct zf_search *f, const struct zf_splitter *
 {
     const OnigUChar *t = (const OnigUChar *)f->text + f->at;
     size_t left = f->size - f->at, end = left;
-    if (end > INT_MAX / 2) { /* lengths come back as int; a longer run is cut */
-        end = INT_MAX / 2;
-        while (end > 1 && (t[end] & 0xC0) == 0x80) end--;
-    }
+    if (end > INT_MAX / 2) end = zf_utf8_last(t, INT_MAX / 2 + 1); /* lengths come back as int; a longer run is cut */
     int n = onig_match(s->regex, t, t + end, t, NULL, ONIG_OPTION_NONE);
     if (n <= 0) return fail_search(n, e);
     size_t first = zf_utf8_length(t, left, NULL);
@@ -179,17 +168,4 @@ bool zf_splitter_parts(const struct zf_splitter *s, uint32_t left, uint32_t righ
     if (s->known == ZF_PATTERN_OTHER) return false;
     if (is_line_end(left)) return !right_space;
     return !left_space && right_space && (!is_line_end(right) || is_plain_word(left));
-}
-
-bool zf_is_numeric(uint32_t c)
-{
-    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
-}
-
-bool zf_is_punctuation(uint32_t c)
-{
-    if (c < 128) return (c > 32 && c < '0') || (c > '9' && c < 'A') || (c > 'Z' && c < 'a') || (c > 'z' && c < 127);
-    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
-    return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
 }

@@ -1,9 +1,5 @@
-/* Regexes of tokenizer.json, by Oniguruma (the engine of the reference, so the classes of characters are the same), and the classes of
- * characters that its other pre-tokenizers use. Read-only after init; threads may share a splitter.
- *
- * The classes are those of the libraries' Unicode versions: Oniguruma 6.9.8 has 14.0, utf8proc (here and in normalize.c) 13.0 or newer,
- * while the reference brings its own: up to 17.0 for regexes and Digits, about 9.0 for Punctuation, StripAccents, NFKC and NFKD. Letters,
- * numbers, marks and punctuation that only one of two versions knows may split differently, and so get other ids. */
+/* Regexes of tokenizer.json, by Oniguruma (the engine of the reference, so the classes of characters are the same, but for what text.h
+ * says). Read-only after init; threads may share a splitter. */
 #ifndef ZF_PRETOKENIZE_H
 #define ZF_PRETOKENIZE_H
 
@@ -42,8 +38,5 @@ void zf_region_free(struct re_registers **region);
 /* Whether text that has these two characters side by side always is split between them, whatever stands around, and is split the same when
  * it is two texts. Only ever true of the known patterns. */
 bool zf_splitter_parts(const struct zf_splitter *s, uint32_t left, uint32_t right);
-
-bool zf_is_numeric(uint32_t character);     /* what Digits splits at: a number of any kind */
-bool zf_is_punctuation(uint32_t character); /* what Punctuation splits at: any of ASCII's, any of category P */
 
 #endif

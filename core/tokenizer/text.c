@@ -1,9 +1,11 @@
-/* UTF-8, character classes (Oniguruma's tables, the same that split the text), the byte alphabet. */
+/* UTF-8, character classes (Oniguruma's tables, the same that split the text, and utf8proc's), the byte alphabet. */
 #include "core/tokenizer/text.h"
 
 #include <oniguruma.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 enum zf_status zf_grow(void **list, size_t *room, size_t need, size_t element, struct zf_err *e)
 {
@@ -45,6 +47,28 @@ size_t zf_utf8_length(const unsigned char *s, size_t size, size_t *bad)
     }
     if (bad) *bad = good;
     return length && good == length ? length : 0;
+}
+
+size_t zf_utf8_last(const unsigned char *s, size_t size)
+{
+    size_t at = size ? size - 1 : 0;
+    while (at && size - at < 4 && (s[at] & 0xC0) == 0x80) at--;
+    return at;
+}
+
+enum zf_status zf_utf8_next(const unsigned char *s, size_t size, size_t *at, uint32_t *character, struct zf_err *e)
+{
+    size_t n = zf_utf8_length(s + *at, size - *at, NULL);
+    if (!n) return zf_fail(e, ZF_FORMAT, NULL, "byte %zu of a text is no UTF-8", *at);
+    *character = zf_utf8_decode(s + *at, n);
+    *at += n;
+    return ZF_OK;
+}
+
+uint32_t zf_utf8_only(const char *text, size_t size)
+{
+    const unsigned char *s = (const unsigned char *)text;
+    return size && zf_utf8_length(s, size, NULL) == size ? zf_utf8_decode(s, size) : ZF_NO_CHARACTER;
 }
 
 size_t zf_utf8_check(const char *text, size_t size)
@@ -96,6 +120,43 @@ enum zf_status zf_utf8_lossy(struct zf_text *out, const char *text, size_t size,
     return ZF_OK;
 }
 
+static bool is_harmless(uint32_t c)
+{
+    bool control = c < 0x20 || (c >= 0x7F && c < 0xA0);
+    bool reorders = c == 0x200E || c == 0x200F || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0x061C;
+    return !control && !reorders && c != 0x2028 && c != 0x2029;
+}
+
+size_t zf_text_show_one(char to[ZF_SHOWN], const char *s, size_t size, size_t *used)
+{
+    size_t n = zf_utf8_length((const unsigned char *)s, size, NULL);
+    uint32_t c = n ? zf_utf8_decode((const unsigned char *)s, n) : (unsigned char)*s;
+    *used = n ? n : 1;
+    if (n && is_harmless(c)) {
+        memcpy(to, s, n);
+        return n;
+    }
+    if (c == '\n' || c == '\t') return (size_t)snprintf(to, ZF_SHOWN, c == '\n' ? "\\n" : "\\t");
+    return (size_t)snprintf(to, ZF_SHOWN, c < 0x80 || !n ? "\\x%02x" : "\\u%04x", (unsigned)c & 0xFFFF);
+}
+
+void zf_text_show(char *to, size_t room, const char *text, size_t size)
+{
+    size_t n = 0, fits = 0; /* fits: bytes behind which there is room for the dots */
+    for (size_t at = 0, used; at < size; at += used) {
+        char one[ZF_SHOWN];
+        size_t length = zf_text_show_one(one, text + at, size - at, &used);
+        if (n + length >= room) {
+            memcpy(to + fits, "...", 4);
+            return;
+        }
+        memcpy(to + n, one, length);
+        n += length;
+        if (n + 3 < room) fits = n;
+    }
+    to[n] = 0;
+}
+
 bool zf_is_space(uint32_t c)
 {
     return ONIGENC_IS_CODE_SPACE(ONIG_ENCODING_UTF8, c);
@@ -106,6 +167,19 @@ bool zf_is_word(uint32_t c)
     /* Superscripts and fractions of Latin-1, which Oniguruma counts as word characters and the reference does not. */
     if (c == 0xB2 || c == 0xB3 || c == 0xB9 || (c >= 0xBC && c <= 0xBE)) return false;
     return ONIGENC_IS_CODE_WORD(ONIG_ENCODING_UTF8, c) || ONIGENC_IS_CODE_ALPHA(ONIG_ENCODING_UTF8, c) || c == 0x200C || c == 0x200D;
+}
+
+bool zf_is_numeric(uint32_t c)
+{
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    return k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
+}
+
+bool zf_is_punctuation(uint32_t c)
+{
+    if (c < 128) return (c > 32 && c < '0') || (c > '9' && c < 'A') || (c > 'Z' && c < 'a') || (c > 'z' && c < 127);
+    utf8proc_category_t k = utf8proc_category((utf8proc_int32_t)c);
+    return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
 }
 
 /* Not printable are 0-32, 127-160 and 173: 33 + 34 + 1 bytes, numbered in that order. */

@@ -386,9 +386,48 @@ static void test_bad_text(void **state)
         assert_int_equal(a.count, 1);
     }
     zf_tokenizer_close(t);
+    /* The text's fault, of which only the caller knows the place. */
+    t = parse("{\"decoder\":{\"type\":\"Fuse\"},\"model\":{\"unk_token\":\"?\",\"vocab\":{\"a\":0},\"merges\":[]}}");
+    expect(t, "aa", "0 0");
+    assert_int_equal(zf_tokenizer_encode(t, "az", 2, true, true, &a, &e), ZF_FORMAT);
+    assert_string_equal(e.where, "");
+    assert_non_null(strstr(e.message, "unk_token '?'"));
+    zf_tokenizer_close(t);
     free(a.ids);
     assert_int_equal(zf_tokenizer_open(&t, in_folder("nowhere"), &e), ZF_FORMAT);
     assert_null(t);
+}
+
+static void test_characters(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        size_t last;   /* where the last character begins */
+        uint32_t only; /* the character that it is */
+        size_t first;  /* the bytes of its first one; 0: malformed */
+    } rows[] = {{"a", 0, 'a', 1},
+                {"ab", 1, ZF_NO_CHARACTER, 1},
+                {"\u00e9", 0, 0xE9, 2},
+                {"a\u20ac", 1, ZF_NO_CHARACTER, 1},
+                {"\U0001F600", 0, 0x1F600, 4},
+                {"\u20acb", 3, ZF_NO_CHARACTER, 3},
+                {"a\x80\x80\x80\x80\x80", 2, ZF_NO_CHARACTER, 1},
+                {"\x80", 0, ZF_NO_CHARACTER, 0},
+                {"\xe2\x82", 0, ZF_NO_CHARACTER, 0}};
+    struct zf_err e;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        const unsigned char *s = (const unsigned char *)rows[i].text;
+        size_t size = strlen(rows[i].text), at = 0;
+        uint32_t c;
+        assert_int_equal(zf_utf8_last(s, size), rows[i].last);
+        assert_int_equal(zf_utf8_only(rows[i].text, size), rows[i].only);
+        assert_int_equal(zf_utf8_next(s, size, &at, &c, &e), rows[i].first ? ZF_OK : ZF_FORMAT);
+        assert_int_equal(at, rows[i].first);
+        if (rows[i].only != ZF_NO_CHARACTER) assert_int_equal(c, rows[i].only);
+    }
+    assert_int_equal(zf_utf8_last((const unsigned char *)"", 0), 0);
+    assert_int_equal(zf_utf8_only("", 0), ZF_NO_CHARACTER);
 }
 
 int main(void)
@@ -397,7 +436,7 @@ int main(void)
         cmocka_unit_test(test_goldens),    cmocka_unit_test(test_llama_cpp),  cmocka_unit_test(test_stories),
         cmocka_unit_test(test_speed),      cmocka_unit_test(test_bytes),      cmocka_unit_test(test_small_spm),
         cmocka_unit_test(test_long_words), cmocka_unit_test(test_byte_level), cmocka_unit_test(test_added_tokens),
-        cmocka_unit_test(test_bad_text),
+        cmocka_unit_test(test_bad_text),   cmocka_unit_test(test_characters),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }
