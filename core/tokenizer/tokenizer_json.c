@@ -1,12 +1,12 @@
 /* tokenizer.json -> struct zf_tokenizer: the model, the added tokens, and the order in which the parts of a file are read. */
 #include "core/tokenizer/load.h"
 
+#include "core/base/hash.h"
 #include "core/tokenizer/normalize.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum zf_status zf_load_fail(struct zf_loader *l, const char *fmt, ...)
 {
@@ -254,36 +254,25 @@ static void write_note(struct zf_tokenizer *t, const json_t *root)
     }
 }
 
-static void hash_ids(XXH3_state_t *state, const int32_t *ids, size_t count)
-{
-    int32_t n = (int32_t)count;
-    XXH3_128bits_update(state, &n, sizeof n);
-    if (n) XXH3_128bits_update(state, ids, count * sizeof *ids);
-}
-
 /* The file; then what came from other files: the added tokens, and what begins and ends a text. */
 enum zf_status zf_tokenizer_seal(struct zf_tokenizer *t, const void *file, size_t size, struct zf_err *e)
 {
-    XXH3_state_t *state = XXH3_createState();
-    if (!state) return zf_fail_memory(e, "the tokenizer");
     const struct zf_added *lists[] = {&t->raw, &t->normalized};
-    XXH3_128bits_reset(state);
-    if (size) XXH3_128bits_update(state, file, size);
+    const struct zf_ids *sides[] = {&t->before, &t->after};
+    struct zf_hash h;
+    ZF_TRY(zf_hash_begin(&h, e));
+    zf_hash_add(&h, file, size);
     for (size_t l = 0; l < 2; l++) {
         for (size_t i = 0; i < lists[l]->count; i++) {
             const struct zf_added_token *a = &lists[l]->tokens[i];
             int32_t flags = a->special | a->single_word << 1 | a->lstrip << 2 | a->rstrip << 3 | a->normalized << 4;
-            hash_ids(state, (int32_t[]){a->id, flags, (int32_t)a->content_size}, 3);
-            XXH3_128bits_update(state, a->content, a->content_size);
+            zf_hash_add(&h, (int32_t[]){a->id, flags}, 2 * sizeof(int32_t));
+            zf_hash_add(&h, a->content, a->content_size);
         }
     }
-    hash_ids(state, (int32_t[]){t->eos, t->bos}, 2);
-    hash_ids(state, t->before.ids, t->before.count);
-    hash_ids(state, t->after.ids, t->after.count);
-    XXH128_canonical_t bytes;
-    XXH128_canonicalFromHash(&bytes, XXH3_128bits_digest(state));
-    memcpy(t->hash, bytes.digest, sizeof t->hash);
-    XXH3_freeState(state);
+    zf_hash_add(&h, (int32_t[]){t->eos, t->bos}, 2 * sizeof(int32_t));
+    for (size_t i = 0; i < 2; i++) zf_hash_add(&h, sides[i]->ids, sides[i]->count * sizeof *sides[i]->ids);
+    zf_hash_end(&h, t->hash);
     return ZF_OK;
 }
 
