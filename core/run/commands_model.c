@@ -132,10 +132,33 @@ static enum zf_status tokenize_lines(struct tokenize *t, const char *text, size_
 }
 
 /* --json: an array of strings; or, to decode, one of arrays of ids, as this command prints them line by line. */
+static enum zf_status decode_list(struct tokenize *t, const json_t *list, size_t index, struct zf_err *e)
+{
+    bool good = json_is_array(list);
+    t->ids.count = 0;
+    for (size_t i = 0; good && i < json_array_size(list); i++) {
+        const json_t *id = json_array_get(list, i);
+        good = json_is_integer(id) && json_integer_value(id) >= 0 && json_integer_value(id) <= INT32_MAX;
+        if (good) ZF_TRY(zf_ids_push(&t->ids, (int32_t)json_integer_value(id), e));
+    }
+    if (!good) return zf_fail(e, ZF_FORMAT, t->where, "element %zu of the list is no list of ids; expected lists such as [1, 2, 3]", index);
+    return decode_ids(t, e);
+}
+
 static enum zf_status tokenize_json(struct tokenize *t, const char *text, size_t size, struct zf_err *e)
 {
-    if (t->decode) return tokenize_lines(t, text, size, e);
     json_t *list;
+    struct zf_err ignored;
+    if (t->decode) { /* lines, unless it is all one list of lists */
+        enum zf_status s = zf_json_parse(&list, text, size, t->where, &ignored);
+        if (s || !json_is_array(json_array_get(list, 0))) {
+            if (!s) json_decref(list);
+            return tokenize_lines(t, text, size, e);
+        }
+        for (size_t i = 0; !s && i < json_array_size(list); i++) s = decode_list(t, json_array_get(list, i), i, e);
+        json_decref(list);
+        return s;
+    }
     ZF_TRY(zf_json_parse(&list, text, size, t->where, e));
     enum zf_status s = json_is_array(list) ? ZF_OK : zf_fail(e, ZF_FORMAT, t->where, "with --json an array of strings is expected");
     for (size_t i = 0; !s && i < json_array_size(list); i++) {

@@ -72,7 +72,9 @@ static void check_files(const struct zf_options *o, struct zf_err_list *errors)
     } rows[] = {{ZF_OPT_path, {(char *[]){(char *)(size_t)o->path}, o->path[0] != 0}, true},
                 {ZF_OPT_tokenizer, {(char *[]){(char *)(size_t)o->tokenizer}, !o->path[0] && strcmp(o->tokenizer, "bytes") != 0}, true},
                 {ZF_OPT_train, o->train, false},
-                {ZF_OPT_valid, o->valid, false}};
+                {ZF_OPT_valid, o->valid, false},
+                {ZF_OPT_prompt_file, {(char *[]){(char *)(size_t)o->prompt_file}, o->prompt_file[0] != 0}, false},
+                {ZF_OPT_response_file, {(char *[]){(char *)(size_t)o->response_file}, o->response_file[0] != 0}, false}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         for (size_t k = 0; k < rows[i].files.count; k++) {
             const char *name = rows[i].files.list[k];
