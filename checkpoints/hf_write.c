@@ -235,7 +235,7 @@ static enum zf_status write_plan(struct plan *p, struct zf_err *e)
     ZF_TRY(check_out_free(p->out, e));
     ZF_TRY(plan_shards(p, e));
     ZF_TRY(plan_map(p, e));
-    ZF_TRY(zf_directory_make(p->parent, e));
+    ZF_TRY(zf_directory_make(p->parent, 0777, e));
     remove_folder(p->folder);
     if (mkdir(p->folder, 0777)) return zf_fail_errno(e, p->folder, "cannot make the directory");
     enum zf_status s = fill_folder(p, e);

@@ -165,7 +165,7 @@ bool zf_directory_exists(const char *path)
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
 }
 
-enum zf_status zf_directory_make(const char *path, struct zf_err *e)
+enum zf_status zf_directory_make(const char *path, unsigned mode, struct zf_err *e)
 {
     char *p = strdup(path);
     if (!p) return zf_fail_memory(e, path);
@@ -174,7 +174,7 @@ enum zf_status zf_directory_make(const char *path, struct zf_err *e)
         if (*at && *at != '/') continue;
         char end = *at;
         *at = 0;
-        if (mkdir(p, 0777) && errno != EEXIST) s = zf_fail_errno(e, p, "cannot make the directory");
+        if (!zf_directory_exists(p) && mkdir(p, mode) && errno != EEXIST) s = zf_fail_errno(e, p, "cannot make the directory");
         *at = end;
         if (!end) break;
     }

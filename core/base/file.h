@@ -44,7 +44,7 @@ enum zf_status zf_file_sync_directory(const char *path, struct zf_err *e);
 
 bool zf_file_exists(const char *path);
 bool zf_directory_exists(const char *path);
-enum zf_status zf_directory_make(const char *path, struct zf_err *e); /* with parents; existing is fine */
+enum zf_status zf_directory_make(const char *path, unsigned mode, struct zf_err *e); /* with parents; existing is fine */
 
 /* "a/b" + "c" -> "a/b/c"; an absolute name stands for itself. To be freed; NULL = no memory. */
 char *zf_path_join(const char *directory, const char *name);

@@ -1,12 +1,12 @@
 /* Micro-batches: rows laid end to end, documents marked by segments. */
-#include "core/data/dataset.h"
+#include "core/data/batch.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum zf_status zf_batch_init(struct zf_batch *b, size_t room_tokens, struct zf_err *e)
 {
-    *b = (struct zf_batch){.room_tokens = room_tokens, .room_segments = room_tokens};
+    *b = (struct zf_batch){.room_tokens = room_tokens};
     b->ids = calloc(room_tokens, sizeof *b->ids);
     b->position = calloc(room_tokens, sizeof *b->position);
     b->target = calloc(room_tokens, sizeof *b->target);

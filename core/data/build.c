@@ -1,7 +1,6 @@
 /* The pipeline from files to rows: read a batch, make documents of its records on all threads, pack them in order. */
 #include "core/data/build.h"
 
-#include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/pool.h"
 
@@ -50,7 +49,6 @@ struct zf_build {
     uint64_t early;           /* bad records before the first that told the layout */
     struct zf_source first_early;
     bool ended, text;
-    double told;
 };
 
 static const char *bytes_of(const struct zf_build *b, const struct zf_record *r)
@@ -249,7 +247,8 @@ static enum zf_status pack_batch(struct zf_build *b, struct zf_packer *p, struct
                 *e = *why;
                 return e->code;
             }
-            if (!stats->bad++) stats->first_bad = (struct zf_source){.line = i->record.line, .file = i->record.file};
+            const struct zf_source source = {.line = i->record.line, .file = i->record.file};
+            zf_stats_first(&stats->bad, &stats->first_bad, &source);
         }
         ZF_TRY(b->text ? pack_text(b, i, p, stats, e) : pack_record(b, i, p, stats, e));
     }
@@ -260,9 +259,7 @@ static enum zf_status pack_batch(struct zf_build *b, struct zf_packer *p, struct
 static void tell(struct zf_build *b)
 {
     const struct zf_dataset_options *d = b->o.data;
-    if (!d->progress || zf_clock() - b->told < 1) return;
-    b->told = zf_clock();
-    d->progress(d->progress_context, zf_reader_bytes(b->reader), b->o.total);
+    if (d->progress) d->progress(d->progress_context, zf_reader_bytes(b->reader), b->o.total);
 }
 
 enum zf_status zf_build_rows(struct zf_build *b, struct zf_rows_writer *w, struct zf_data_stats *stats, struct zf_err *e)

@@ -40,4 +40,19 @@ struct zf_data_stats {
     struct zf_source first_long, first_bad, first_unlabelled; /* where the first of them is; file and line only */
 };
 
+/* The list of counters, from which notes, tables and JSON are made; ends with a name of NULL. */
+struct zf_data_counter {
+    const char *name, *meaning; /* of people's words: "NUMBER MEANING" */
+    size_t offset, first;       /* in struct zf_data_stats: the number; the place of the first of them, 0 where it is not known */
+    bool noted;                 /* told before training, unless it is 0 */
+};
+extern const struct zf_data_counter zf_data_counters[];
+uint64_t zf_stats_count(const struct zf_data_stats *s, const struct zf_data_counter *c);
+
+void zf_stats_document(struct zf_data_stats *s, uint64_t tokens);                                /* documents, lengths, longest */
+void zf_stats_first(uint64_t *counter, struct zf_source *first, const struct zf_source *source); /* one more; where, if it is the first */
+
+/* Where a record is, in words: "FILE:LINE", or "FILE row N" of tokens, in `to`, which it returns. file: "" to leave it out. */
+const char *zf_source_place(char *to, size_t room, enum zf_data_format format, const char *file, uint64_t line);
+
 #endif

@@ -3,6 +3,7 @@
 
 #include "core/base/file.h"
 #include "core/base/rng.h"
+#include "core/data/cache.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -14,7 +15,6 @@
 #include <xxhash.h>
 
 enum { DEFAULT_LENGTH = 1024, HASH_BLOCK = 1 << 20, PLACES = 4096 };
-static const uint64_t large = (uint64_t)32 << 20; /* bytes of input from which rows are kept on disk */
 
 /* Everything that zf_dataset_open finds out on its way. */
 struct opening {
@@ -28,7 +28,7 @@ struct opening {
     unsigned char key[16];
     char *path; /* of the rows' file; NULL: in memory */
     struct zf_build *build;
-    char why[256]; /* there is no folder to keep rows in */
+    struct zf_err no_folder; /* to keep rows in; code ZF_OK: there is one, or it was not looked for */
 };
 
 static enum zf_status check_options(struct opening *p, struct zf_err *e)
@@ -49,6 +49,10 @@ static enum zf_status check_options(struct opening *p, struct zf_err *e)
         return zf_fail(e, ZF_USAGE, idle, "it is for records, but %s is %s; take it out, or give jsonl, json, tsv or csv", o->files[0],
                        zf_data_format_name(p->format));
     if (p->format == ZF_DATA_TOKENS) return ZF_OK;
+    if (!o->tokenizer && o->no_tokenizer) {
+        *e = *o->no_tokenizer;
+        return e->code;
+    }
     if (!o->tokenizer) return zf_fail(e, ZF_USAGE, o->files[0], "text needs a tokenizer; none is given");
     if (o->documents && !*o->documents)
         return zf_fail(e, ZF_USAGE, NULL, "documents is an empty separator; expected file, blank or some text");
@@ -136,21 +140,12 @@ static enum zf_status make_key(struct opening *p, struct zf_err *e)
     return s;
 }
 
-/* Rows of small inputs stay in memory: making them again takes a second or two, and nobody wants to find them on the disk. A folder that
- * was named is used whatever the size. */
-bool zf_dataset_on_disk(const char *cache, uint64_t bytes)
-{
-    if (!cache || !strcmp(cache, "no")) return false;
-    return strcmp(cache, "auto") || bytes >= large;
-}
-
 static enum zf_status choose_place(struct opening *p, struct zf_err *e)
 {
-    if (!zf_dataset_on_disk(p->o->cache, p->bytes)) return ZF_OK;
-    char *folder = zf_rows_folder(p->o->cache, p->why, sizeof p->why);
-    if (!folder) return ZF_OK;
+    char *folder;
+    if (!zf_cache_used(p->o->cache, p->bytes) || zf_cache_folder(&folder, p->o->cache, &p->no_folder)) return ZF_OK;
     enum zf_status s = make_key(p, e);
-    if (!s && !(p->path = zf_rows_path(folder, p->key))) s = zf_fail_memory(e, "a path");
+    if (!s && !(p->path = zf_cache_path(folder, p->key))) s = zf_fail_memory(e, "a path");
     free(folder);
     return s;
 }
@@ -170,27 +165,22 @@ static void add_note(struct zf_dataset *d, const char *fmt, ...)
 static void write_note(struct zf_dataset *d, const struct opening *p)
 {
     const struct zf_data_stats *s = &d->store->stats;
-    const struct zf_dataset_options *o = p->o;
-    typedef unsigned long long number;
     if (p->wants_eos && p->eos < 0)
         add_note(d, "no end token after documents: the tokenizer has none, or the model's vocabulary has no room for it");
-    if (p->why[0]) add_note(d, "rows are kept in memory: %s", p->why);
-    if (s->empty_files) add_note(d, "%llu empty files", (number)s->empty_files);
-    if (s->empty) add_note(d, "%llu empty documents left out", (number)s->empty);
-    if (s->bad)
-        add_note(d, "%llu records that cannot be read left out, the first at %s:%llu", (number)s->bad, o->files[s->first_bad.file],
-                 (number)s->first_bad.line);
-    if (s->truncated) add_note(d, "%llu documents truncated", (number)s->truncated);
-    if (s->split) add_note(d, "%llu documents split", (number)s->split);
-    if (s->dropped) add_note(d, "%llu documents dropped as too long", (number)s->dropped);
-    if (s->cut_tokens)
-        add_note(d, "%llu tokens lost by that (%.2g %%)", (number)s->cut_tokens,
-                 100.0 * (double)s->cut_tokens / (double)(s->cut_tokens + s->tokens));
-    if (s->duplicates && !o->every_choice) add_note(d, "%llu documents are equal to an earlier one", (number)s->duplicates);
-    if (s->recognised) add_note(d, "%llu special tokens written in the text were recognised as such", (number)s->recognised);
-    if (s->spelled_specials)
-        add_note(d, "%llu records spell a special token in their content; it was taken as ordinary text", (number)s->spelled_specials);
-    if (d->unlabelled) add_note(d, "%llu of %llu rows have no label token", (number)d->unlabelled, (number)d->rows);
+    if (p->no_folder.code) add_note(d, "rows are kept in memory: %.300s: %.300s", p->no_folder.where, p->no_folder.message);
+    for (const struct zf_data_counter *c = zf_data_counters; c->name; c++) {
+        char more[sizeof d->note] = "", place[512];
+        uint64_t n = zf_stats_count(s, c);
+        if (!n || !c->noted) continue;
+        if (c->first) {
+            const struct zf_source *first = (const void *)((const char *)s + c->first);
+            snprintf(more, sizeof more, ", the first at %s", zf_dataset_place(d, first, place, sizeof place));
+        }
+        if (c->offset == offsetof(struct zf_data_stats, cut_tokens))
+            snprintf(more, sizeof more, " (%.2g %%)", 100.0 * (double)n / (double)(n + s->tokens));
+        add_note(d, "%llu %s%s", (unsigned long long)n, c->meaning, more);
+    }
+    if (d->unlabelled) add_note(d, "%llu of %llu rows have no label token", (unsigned long long)d->unlabelled, (unsigned long long)d->rows);
 }
 
 /* What rows tell only together. */
@@ -213,13 +203,13 @@ static enum zf_status count_rows(struct zf_dataset *d, struct zf_err *e)
     return s;
 }
 
-static enum zf_status check_long(const struct opening *p, const struct zf_data_stats *s, struct zf_err *e)
+static enum zf_status check_long(const struct zf_dataset *d, const struct opening *p, struct zf_err *e)
 {
+    const struct zf_data_stats *s = &d->store->stats;
     if (p->format == ZF_DATA_TOKENS || p->format == ZF_DATA_TEXT || p->o->long_rows != ZF_LONG_ERROR || !s->dropped) return ZF_OK;
     char where[sizeof e->where];
-    snprintf(where, sizeof where, "%.480s:%llu", p->o->files[s->first_long.file], (unsigned long long)s->first_long.line);
     return zf_fail(
-        e, ZF_FORMAT, where,
+        e, ZF_FORMAT, zf_dataset_place(d, &s->first_long, where, sizeof where),
         "this record and %llu others of %llu are longer than sequence_length, %zu tokens (the longest has %llu); raise it, or set "
         "long_rows = truncate, split or drop",
         (unsigned long long)s->dropped - 1, (unsigned long long)s->documents, p->length, (unsigned long long)s->longest_document);
@@ -231,7 +221,7 @@ static enum zf_status check_rows(const struct zf_dataset *d, const struct openin
     const struct zf_data_stats *s = &d->store->stats;
     bool tokens = p->format == ZF_DATA_TOKENS;
     typedef unsigned long long number;
-    ZF_TRY(check_long(p, s, e));
+    ZF_TRY(check_long(d, p, e));
     if (!d->rows)
         return zf_fail(e, ZF_FORMAT, o->files[0], "no usable row in %zu files: %s; expected some %s", o->file_count,
                        s->bad       ? "nothing that can be read"
@@ -246,10 +236,11 @@ static enum zf_status check_rows(const struct zf_dataset *d, const struct openin
                                                    : "no record has an answer, or all answers were cut off");
     uint64_t bad = s->unlabelled, of = tokens ? d->rows : s->documents;
     if (p->format == ZF_DATA_TEXT || o->skip_bad || bad * 100 <= of) return ZF_OK;
+    char place[512];
     return zf_fail(e, ZF_FORMAT, o->files[0],
-                   "%llu of %llu %s have no label token (the first: %s:%llu%s), more than 1 %%; correct them, or set skip_bad = yes",
-                   (number)bad, (number)of, tokens ? "rows" : "documents", o->files[s->first_unlabelled.file],
-                   (number)s->first_unlabelled.line, tokens ? ", from 0" : "");
+                   "%llu of %llu %s have no label token (the first: %s%s), more than 1 %%; correct them, or set skip_bad = yes",
+                   (number)bad, (number)of, tokens ? "rows" : "documents", zf_dataset_place(d, &s->first_unlabelled, place, sizeof place),
+                   tokens ? ", from 0" : "");
 }
 
 static enum zf_status build(struct zf_dataset *d, struct opening *p, struct zf_err *e)
@@ -274,6 +265,9 @@ static enum zf_status build(struct zf_dataset *d, struct opening *p, struct zf_e
 static enum zf_status fill(struct zf_dataset *d, struct opening *p, struct zf_err *e)
 {
     ZF_TRY(check_options(p, e));
+    d->format = p->format;
+    d->files = p->o->files;
+    d->file_count = p->o->file_count;
     ZF_TRY(measure(p, e));
     if (p->format != ZF_DATA_TOKENS) {
         bool adds = p->format != ZF_DATA_TEXT || p->o->add_eos; /* of records, the layout decides */
@@ -292,6 +286,7 @@ static enum zf_status fill(struct zf_dataset *d, struct opening *p, struct zf_er
     if (d->store->fd < 0) ZF_TRY(build(d, p, e));
     if (damaged) add_note(d, "%s was damaged and has been made again", p->path);
     d->rows = d->store->rows;
+    d->length = p->format == ZF_DATA_TOKENS ? d->store->stats.longest_row : p->length;
     if (d->store->in_memory) d->bytes = d->store->bytes;
     const struct zf_layout *layout = p->build ? zf_build_layout(p->build) : NULL;
     if (layout && !(d->layout = strdup(zf_layout_describe(layout)))) return zf_fail_memory(e, "the data");
@@ -336,12 +331,26 @@ enum zf_status zf_dataset_places(const struct zf_dataset *d, uint64_t first, siz
     return zf_rows_places(d->store, d->first + first, count, out, e);
 }
 
+const char *zf_dataset_place(const struct zf_dataset *d, const struct zf_source *s, char *to, size_t room)
+{
+    uint32_t file = s->file & ~ZF_SOURCE_CHOSEN;
+    return zf_source_place(to, room, d->format, file < d->file_count ? d->files[file] : "?", s->line);
+}
+
 enum zf_status zf_dataset_slice(struct zf_dataset *out, const struct zf_dataset *of, uint64_t first, uint64_t count, struct zf_err *e)
 {
     if (first > of->rows) first = of->rows;
     if (count > of->rows - first) count = of->rows - first;
-    *out = (struct zf_dataset){
-        .rows = count, .store = of->store, .first = of->first + first, .slice = true, .layout = of->layout, .cached = of->cached};
+    *out = (struct zf_dataset){.format = of->format,
+                               .files = of->files,
+                               .file_count = of->file_count,
+                               .rows = count,
+                               .first = of->first + first,
+                               .length = of->length,
+                               .store = of->store,
+                               .slice = true,
+                               .layout = of->layout,
+                               .cached = of->cached};
     return count_rows(out, e);
 }
 

@@ -9,13 +9,13 @@
 #include "core/data/layout.h"
 #include "core/data/pack.h"
 #include "core/tokenizer/tokenizer.h"
-#include "kernels/ops.h"
 
 struct zf_dataset_options {
     const char *const *files;
     size_t file_count;
     enum zf_data_format format;           /* AUTO: see zf_data_format_find */
     const struct zf_tokenizer *tokenizer; /* may be NULL for tokens */
+    const struct zf_err *no_tokenizer;    /* why tokenizer is NULL; NULL: no reason is known */
     const char *folder;                   /* of the tokenizer; NULL: none */
     size_t sequence_length;               /* rows are cut or packed to it; tokens rows must not be longer than `context` */
     size_t context, vocab;                /* of the model: limits for positions and ids */
@@ -29,16 +29,20 @@ struct zf_dataset_options {
     bool train_all, pack, add_eos, skip_bad;
     bool every_choice; /* rows i*choice_count .. : record i with each of the choices instead of its own; not packed; records without one of
                           the choices are left out */
-    const char *cache; /* "auto", "no" or a folder: where rows of large inputs are kept */
+    const char *cache; /* "auto", "no" or a folder: see cache.h */
     int threads;       /* that tokenise; at least 1 */
-    void (*progress)(void *context, uint64_t bytes, uint64_t of); /* about once a second; may be NULL */
+    void (*progress)(void *context, uint64_t bytes, uint64_t of); /* every few MB; may be NULL */
     void *progress_context;
 };
 
 struct zf_dataset {
+    enum zf_data_format format;
+    const char *const *files; /* the options' */
+    size_t file_count;
     uint64_t rows, first; /* of a slice: its first row in the file */
     uint64_t tokens, label_tokens;
     size_t longest;      /* tokens of the longest row */
+    size_t length;       /* tokens that a row may have; of `tokens`, that the longest one of its files has */
     uint64_t unlabelled; /* rows without any label token */
     size_t bytes;        /* memory held: 0 where the rows lie in a file */
     struct zf_rows *store;
@@ -52,12 +56,13 @@ struct zf_dataset {
  * allowed: ZF_FORMAT, with file, line and what to do. Polls *stop (may be NULL) and returns ZF_STOPPED when it becomes true. */
 enum zf_status zf_dataset_open(struct zf_dataset *out, const struct zf_dataset_options *o, const volatile int *stop, struct zf_err *e);
 void zf_dataset_close(struct zf_dataset *d);
-/* Whether rows of inputs of this many bytes are kept in a file, if its folder can be made. cache: as in the options. */
-bool zf_dataset_on_disk(const char *cache, uint64_t bytes);
 
 /* Rows and places of a dataset; see rows.h. */
 enum zf_status zf_dataset_read(const struct zf_dataset *d, uint64_t row, struct zf_row_buffer *b, struct zf_row *out, struct zf_err *e);
 enum zf_status zf_dataset_places(const struct zf_dataset *d, uint64_t first, size_t count, struct zf_row_place *out, struct zf_err *e);
+
+/* Where a document of this dataset comes from: zf_source_place. */
+const char *zf_dataset_place(const struct zf_dataset *d, const struct zf_source *s, char *to, size_t room);
 
 /* A view of rows first .. first+count of another dataset, which must outlive it (valid_split). */
 enum zf_status zf_dataset_slice(struct zf_dataset *out, const struct zf_dataset *of, uint64_t first, uint64_t count, struct zf_err *e);
@@ -67,19 +72,5 @@ struct zf_order {
     bool shuffle;
 };
 uint64_t zf_order_row(const struct zf_order *o, uint64_t position);
-
-/* A micro-batch as kernels see it: one stream of tokens without padding; host memory, allocated once for the longest that can occur. */
-struct zf_batch {
-    size_t tokens, label_tokens, segment_count;
-    size_t room_tokens, room_segments;
-    int32_t *ids, *position, *target; /* [tokens] */
-    struct zf_segment *segments;      /* one a document (q and k the same range) */
-};
-
-enum zf_status zf_batch_init(struct zf_batch *b, size_t room_tokens, struct zf_err *e); /* room_segments = room_tokens */
-void zf_batch_free(struct zf_batch *b);
-void zf_batch_clear(struct zf_batch *b);
-/* Appends a row. The caller has checked that it fits. */
-void zf_batch_add(struct zf_batch *b, const struct zf_row *r);
 
 #endif

@@ -109,14 +109,9 @@ static enum zf_status put_row(struct zf_rows_writer *w, const struct row_values 
         if (first) v->sources[documents++] = (struct zf_source){.line = row, .file = (uint32_t)file};
         v->sources[documents - 1].tokens++;
     }
-    if (!labelled && !stats->unlabelled++) stats->first_unlabelled = (struct zf_source){.line = row, .file = (uint32_t)file};
+    if (!labelled) zf_stats_first(&stats->unlabelled, &stats->first_unlabelled, v->sources);
     stats->records++;
-    stats->documents += documents;
-    for (size_t i = 0; i < documents; i++) {
-        size_t bin = (size_t)(31 - __builtin_clz(v->sources[i].tokens));
-        stats->lengths[bin < ZF_LENGTH_BINS ? bin : ZF_LENGTH_BINS - 1]++;
-        if (v->sources[i].tokens > stats->longest_document) stats->longest_document = v->sources[i].tokens;
-    }
+    for (size_t i = 0; i < documents; i++) zf_stats_document(stats, v->sources[i].tokens);
     ZF_TRY(zf_rows_document(w, XXH3_64bits(v->tokens, n * sizeof *v->tokens), e));
     return zf_rows_add(w, v->tokens, own ? v->targets : NULL, n, v->sources, documents, e);
 }

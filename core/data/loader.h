@@ -3,6 +3,7 @@
 #ifndef ZF_DATA_LOADER_H
 #define ZF_DATA_LOADER_H
 
+#include "core/data/batch.h"
 #include "core/data/dataset.h"
 
 enum { ZF_LOADER_DEPTH = 3 }; /* micro-batches in memory: one in use, the others waiting or being filled */

@@ -132,20 +132,6 @@ static enum zf_status put_document(struct zf_packer *p, const uint32_t *tokens, 
     return p->pack ? ZF_OK : close_oldest(p, e);
 }
 
-static void count_document(struct zf_packer *p, uint64_t tokens)
-{
-    struct zf_data_stats *s = p->stats;
-    size_t bin = 63 - (size_t)__builtin_clzll(tokens);
-    s->documents++;
-    s->lengths[bin < ZF_LENGTH_BINS ? bin : ZF_LENGTH_BINS - 1]++;
-    if (tokens > s->longest_document) s->longest_document = tokens;
-}
-
-static void count_at(uint64_t *counter, struct zf_source *first, const struct zf_source *source)
-{
-    if (!(*counter)++) *first = (struct zf_source){.line = source->line, .file = source->file & ~ZF_SOURCE_CHOSEN};
-}
-
 /* Returns how many of its tokens stay; those are cut into rows if they are more than one row takes. */
 static size_t shorten(struct zf_packer *p, size_t count, const struct zf_source *source)
 {
@@ -154,7 +140,7 @@ static size_t shorten(struct zf_packer *p, size_t count, const struct zf_source 
         [ZF_LONG_ERROR] = &s->dropped, [ZF_LONG_TRUNCATE] = &s->truncated, [ZF_LONG_SPLIT] = &s->split, [ZF_LONG_DROP] = &s->dropped};
     size_t keep = p->policy == ZF_LONG_TRUNCATE ? p->length : p->policy == ZF_LONG_SPLIT ? count : 0;
     if (count <= p->length) return count;
-    count_at(counters[p->policy], &s->first_long, source);
+    zf_stats_first(counters[p->policy], &s->first_long, source);
     s->cut_tokens += count - keep;
     return keep;
 }
@@ -165,7 +151,7 @@ enum zf_status zf_packer_add(struct zf_packer *p, const uint32_t *tokens, size_t
         p->stats->empty++;
         return ZF_OK;
     }
-    count_document(p, count);
+    zf_stats_document(p->stats, count);
     ZF_TRY(zf_rows_document(p->writer, XXH3_64bits(tokens, count * sizeof *tokens), e));
     size_t keep = shorten(p, count, source);
     bool labelled = !keep;
@@ -174,7 +160,7 @@ enum zf_status zf_packer_add(struct zf_packer *p, const uint32_t *tokens, size_t
         labelled = labelled || has_target(tokens + at, n);
         ZF_TRY(put_document(p, tokens + at, n, source, e));
     }
-    if (!labelled) count_at(&p->stats->unlabelled, &p->stats->first_unlabelled, source);
+    if (!labelled) zf_stats_first(&p->stats->unlabelled, &p->stats->first_unlabelled, source);
     return ZF_OK;
 }
 
@@ -203,8 +189,8 @@ static enum zf_status end_text(struct zf_packer *p, struct zf_err *e)
         return ZF_OK;
     }
     if (p->text.length) ZF_TRY(close_text_row(p, e));
-    count_document(p, p->text_tokens);
-    if (p->text_tokens < 2 || p->length < 2) count_at(&p->stats->unlabelled, &p->stats->first_unlabelled, &p->text_source);
+    zf_stats_document(p->stats, p->text_tokens);
+    if (p->text_tokens < 2 || p->length < 2) zf_stats_first(&p->stats->unlabelled, &p->stats->first_unlabelled, &p->text_source);
     return zf_rows_document(p->writer, XXH3_64bits_digest(p->text_hash), e);
 }
 

@@ -2,8 +2,6 @@
  * A struct zf_rows is read-only once open and is shared by threads, each with a buffer of its own. */
 #include "core/data/rows_impl.h"
 
-#include "core/base/file.h"
-
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -219,60 +217,4 @@ enum zf_status zf_rows_read(const struct zf_rows *r, uint64_t row, struct zf_row
     out->sources = sources;
     out->documents = documents;
     return ZF_OK;
-}
-
-/* Every part that is missing, for its user alone. Returns 0 or an errno. */
-static int make_folder(char *path)
-{
-    for (char *at = path + 1;; at++) {
-        if (*at && *at != '/') continue;
-        char end = *at;
-        *at = 0;
-        int failed = mkdir(path, 0700) ? errno : 0;
-        if (failed == EEXIST || (failed && zf_directory_exists(path))) failed = 0; /* a parent we may not write to */
-        *at = end;
-        if (failed || !end) return failed;
-    }
-}
-
-static char *wanted_folder(const char *wanted, char *why, size_t why_size)
-{
-    const char *base = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    snprintf(why, why_size, "no memory for its name");
-    if (strcmp(wanted, "auto")) return strdup(wanted);
-    if (base && base[0] == '/') return zf_path_join(base, "zenflow-console");
-    if (home && home[0] == '/' && zf_directory_exists(home)) return zf_path_join(home, ".cache/zenflow-console");
-    snprintf(why, why_size, "there is no home folder (HOME%s%s); set XDG_CACHE_HOME, or cache to a folder", home ? " = " : " is not set",
-             home ? home : "");
-    return NULL;
-}
-
-char *zf_rows_folder(const char *wanted, char *why, size_t why_size)
-{
-    if (why_size) why[0] = 0;
-    if (!*wanted || !strcmp(wanted, "no")) return NULL;
-    char *path = wanted_folder(wanted, why, why_size);
-    if (!path) return NULL;
-    int failed = make_folder(path);
-    if (!failed && !zf_directory_exists(path)) failed = ENOTDIR;
-    if (!failed && faccessat(AT_FDCWD, path, W_OK | X_OK, AT_EACCESS)) failed = errno;
-    if (!failed) {
-        if (why_size) why[0] = 0;
-        return path;
-    }
-    snprintf(why, why_size, "%s cannot be used: %s", path, strerror(failed));
-    free(path);
-    return NULL;
-}
-
-char *zf_rows_path(const char *folder, const unsigned char key[16])
-{
-    static const char digits[] = "0123456789abcdef";
-    char name[32 + sizeof ".rows"];
-    for (size_t i = 0; i < 16; i++) {
-        name[2 * i] = digits[key[i] >> 4];
-        name[2 * i + 1] = digits[key[i] & 15];
-    }
-    strcpy(name + 32, ".rows");
-    return zf_path_join(folder, name);
 }

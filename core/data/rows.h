@@ -69,10 +69,4 @@ enum zf_status zf_rows_places(const struct zf_rows *r, uint64_t first, size_t co
 /* ZF_IO, also for a row whose check fails: the file was damaged after it was written. */
 enum zf_status zf_rows_read(const struct zf_rows *r, uint64_t row, struct zf_row_buffer *b, struct zf_row *out, struct zf_err *e);
 
-/* The folder for such files: `wanted` if it is a path; XDG_CACHE_HOME/zenflow-console or ~/.cache/zenflow-console for "auto"; NULL for
- * "no", and where no folder can be made (a reason in *why). To be freed. */
-char *zf_rows_folder(const char *wanted, char *why, size_t why_size);
-/* FOLDER/KEY-IN-HEX.rows; to be freed */
-char *zf_rows_path(const char *folder, const unsigned char key[16]);
-
 #endif

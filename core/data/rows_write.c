@@ -3,12 +3,14 @@
 #include "core/data/rows_impl.h"
 
 #include "core/base/file.h"
+#include "core/data/cache.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include <xxhash.h>
@@ -78,11 +80,15 @@ static enum zf_status open_sinks(struct zf_rows_writer *w, struct zf_err *e)
         if (!folder) return zf_fail_memory(e, w->path);
         w->places.fd = unlinked_file(folder);
         w->hashes.fd = w->places.fd < 0 ? -1 : unlinked_file(folder);
-        if (w->hashes.fd < 0) zf_fail_errno(e, folder, "cannot make a file there");
+        if (w->hashes.fd < 0)
+            zf_fail_errno(e, folder, "cannot make a file there");
+        else
+            zf_cache_sweep(folder);
         free(folder);
         if (w->hashes.fd < 0) return e->code;
         ZF_TRY(zf_file_begin(&w->file, w->path, e));
         w->rows.fd = w->file.fd;
+        (void)flock(w->rows.fd, LOCK_EX | LOCK_NB); /* where there are no locks, nothing is swept, either */
     }
     if (w->rows.fd < 0 || w->places.fd < 0 || w->hashes.fd < 0) return zf_fail_errno(e, w->name, "cannot make a file in memory");
     struct sink *all[] = {&w->rows, &w->places, &w->hashes};

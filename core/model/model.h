@@ -5,7 +5,7 @@
 #ifndef ZF_MODEL_MODEL_H
 #define ZF_MODEL_MODEL_H
 
-#include "core/data/dataset.h"
+#include "core/data/batch.h"
 #include "core/model/family.h"
 #include "kernels/ops.h"
 

@@ -53,8 +53,8 @@ static void print_text(const struct zf_setup *s, bool fits, bool over)
     printf("%-14s %s, %zu parameters: %zu layers, hidden %zu, %zu heads (%zu key/value), ffn %zu, vocabulary %zu, context %zu\n", "model",
            zf_family_name(c->family), s->params.parameters, c->layers, c->hidden, c->heads, c->kv_heads, c->ffn, c->vocab, c->context);
     /* with valid_split both are of the same files */
-    if (s->train.rows) zf_report_dataset("train", &s->train, s->sequence_length, true);
-    if (s->valid.rows) zf_report_dataset("valid", &s->valid, s->sequence_length, s->o->valid.count > 0);
+    if (s->train.rows) zf_report_dataset("train", &s->train, true);
+    if (s->valid.rows) zf_report_dataset("valid", &s->valid, s->o->valid.count > 0);
     if (s->choices.rows)
         printf("%-14s %" PRIu64 " records to answer, %zu choices\n", "choices", s->choices.rows / s->choice_count, s->choice_count);
     if (s->steps)

@@ -6,6 +6,7 @@
 #ifndef ZF_RUN_CHOICES_H
 #define ZF_RUN_CHOICES_H
 
+#include "core/data/dataset.h"
 #include "core/model/model.h"
 
 struct zf_choices {

@@ -3,7 +3,6 @@
 #include "core/run/data.h"
 
 #include "core/run/setup.h"
-#include "core/telemetry/jsonl.h"
 #include "core/tokenizer/text.h"
 
 #include <inttypes.h>
@@ -21,7 +20,6 @@ struct show {
     const struct zf_data_view *view;
     const struct zf_tokenizer *tokenizer; /* NULL: ids only */
     const struct zf_dataset *data;
-    const struct zf_strings *files;
 };
 
 /* --- a row's tokens --- */
@@ -204,25 +202,27 @@ static void print_ids(const struct show *s, const struct zf_row *r, size_t first
 
 static const char *file_name(const struct show *s, uint32_t file)
 {
-    if (file >= s->files->count) return "?";
-    const char *path = s->files->list[file], *slash = strrchr(path, '/');
+    if (file >= s->data->file_count) return "?";
+    const char *path = s->data->files[file], *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
 }
 
 static void print_place(const struct show *s, const struct zf_source *place, const struct zf_source *before)
 {
-    if (!before || before->file != place->file) put_escaped(file_name(s, place->file));
-    printf(":%" PRIu64, place->line);
+    char text[512];
+    bool same = before && before->file == place->file;
+    put_escaped(zf_source_place(text, sizeof text, s->data->format, same ? "" : file_name(s, place->file), place->line));
 }
 
 static void print_head(const struct show *s, const struct zf_row *r, uint64_t row, uint64_t position)
 {
     printf("row %" PRIu64 " (", row);
-    for (size_t i = 0; i < r->documents && i < NAMED_PLACES; i++) {
+    size_t places = s->data->format == ZF_DATA_TOKENS ? 1 : r->documents; /* of a row of `tokens` all are the same */
+    for (size_t i = 0; i < places && i < NAMED_PLACES; i++) {
         if (i) fputs(", ", stdout);
         print_place(s, &r->sources[i], i ? &r->sources[i - 1] : NULL);
     }
-    if (r->documents > NAMED_PLACES) fputs(", ...", stdout);
+    if (places > NAMED_PLACES) fputs(", ...", stdout);
     printf("): %zu tokens, %zu trained, %zu document%s", r->length, r->label_tokens, r->documents, r->documents == 1 ? "" : "s");
     if (position != row) printf(", at position %" PRIu64, position);
     putchar('\n');
@@ -270,8 +270,8 @@ static json_t *json_documents(const struct show *s, const struct zf_row *r)
     json_t *list = json_array();
     for (size_t i = 0; i < r->documents; i++) {
         const struct zf_source *p = &r->sources[i];
-        json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "file", p->file < s->files->count ? s->files->list[p->file] : "?", "line",
-                                              (json_int_t)p->line, "tokens", (json_int_t)p->tokens));
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "file", p->file < s->data->file_count ? s->data->files[p->file] : "?",
+                                              "line", (json_int_t)p->line, "tokens", (json_int_t)p->tokens));
     }
     return list;
 }
@@ -306,10 +306,10 @@ static enum zf_status print_json(const struct show *s, const struct zf_row *r, u
                                "positions", positions, "documents", json_documents(s, r));
     enum zf_status status = object ? json_text(s, r, &text, e) : zf_fail_memory(e, "a row");
     if (!status && text) json_object_set_new(object, "text", text);
-    size_t size;
-    char *line = status ? NULL : zf_jsonl_text(object, &size);
+    /* In ASCII, so that any reader's idea of a line is ours. */
+    char *line = status ? NULL : json_dumps(object, JSON_COMPACT | JSON_ENSURE_ASCII);
     if (line)
-        fwrite(line, 1, size, stdout);
+        puts(line);
     else if (!status)
         status = zf_fail_memory(e, "a row");
     free(line);
@@ -351,10 +351,7 @@ enum zf_status zf_data_run(const struct zf_options *o, const struct zf_data_view
     enum zf_status status = zf_setup_model(&setup, o, e);
     setup.rows_only = true;
     if (!status) status = zf_setup_data(&setup, stop, e);
-    struct show s = {.view = v,
-                     .tokenizer = setup.tokenizer,
-                     .data = v->valid ? &setup.valid : &setup.train,
-                     .files = v->valid && o->valid.count ? &o->valid : &o->train};
+    struct show s = {.view = v, .tokenizer = setup.tokenizer, .data = v->valid ? &setup.valid : &setup.train};
     struct zf_order order = {.seed = (uint64_t)o->seed, .rows = s.data->rows, .shuffle = o->shuffle && !v->valid};
     if (!status && !s.data->rows)
         status = zf_fail(e, ZF_USAGE, v->valid ? "--valid" : "train",

@@ -121,7 +121,7 @@ static char *free_name(const struct zf_trainer *t)
 static enum zf_status write_export(struct zf_trainer *t, struct zf_err *e)
 {
     char *path = free_name(t), *folder = zf_path_join(t->run, "exports");
-    enum zf_status s = path && folder ? zf_directory_make(folder, e) : zf_fail_memory(e, "a path");
+    enum zf_status s = path && folder ? zf_directory_make(folder, 0777, e) : zf_fail_memory(e, "a path");
     if (!s) s = zf_model_export(&t->model, path, t->setup->config_json, t->setup->tokenizer_folder, e);
     bool bytes = !t->o->path[0] && !t->setup->tokenizer_folder;
     if (!s && bytes) s = zf_tokenizer_write_bytes(path, t->model.config.eos_count > 0, e);
@@ -214,20 +214,16 @@ static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, s
 static void describe_row(const struct zf_trainer *t, uint64_t row, char *out, size_t size)
 {
     enum { NAMED = 3 };
-    const struct zf_strings *files = &t->o->train;
-    enum zf_data_format format = (enum zf_data_format)t->o->format;
     struct zf_row_buffer buffer = {0};
     struct zf_row r;
     struct zf_err e;
     size_t n = 0;
     if (zf_dataset_read(&t->setup->train, row, &buffer, &r, &e)) r.documents = 0;
-    if (files->count && zf_data_format_find(&format, files->list[0], &e)) format = ZF_DATA_TEXT;
     snprintf(out, size, "%s", r.documents ? "" : "an unknown place");
     for (size_t i = 0; i < r.documents && i < NAMED && n < size; i++) {
-        const struct zf_source *from = &r.sources[i];
-        n += (size_t)snprintf(out + n, size - n, "%s%.300s%s%" PRIu64, i ? ", " : "",
-                              from->file < files->count ? files->list[from->file] : "?", format == ZF_DATA_TOKENS ? " row " : ":",
-                              from->line);
+        char place[320];
+        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "",
+                              zf_dataset_place(&t->setup->train, &r.sources[i], place, sizeof place));
     }
     if (r.documents > NAMED && n < size) snprintf(out + n, size - n, " and %zu more", r.documents - NAMED);
     zf_row_buffer_free(&buffer);

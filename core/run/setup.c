@@ -1,6 +1,7 @@
 #include "core/run/setup.h"
 
 #include "core/base/clock.h"
+#include "core/data/cache.h"
 #include "kernels/host/host.h"
 
 #include <fnmatch.h>
@@ -188,13 +189,25 @@ static void told(void *context, uint64_t bytes, uint64_t of)
             zf_bytes_text(of, all, sizeof all));
 }
 
+/* Options become the data room's enums by casts. */
+#define SAME(option, data) _Static_assert((int)(option) == (int)(data), "the order of an option's values");
+#define SAME_FORMAT(prefix, constant, text) SAME(ZF_FORMAT_##constant, ZF_DATA_##constant)
+#define SAME_CHAT(prefix, constant, text) SAME(ZF_CHAT_TEMPLATE_##constant, ZF_CHAT_##constant)
+#define SAME_LONG(prefix, constant, text) SAME(ZF_LONG_ROWS_##constant, ZF_LONG_##constant)
+#define SAME_SWITCH(prefix, constant, text) SAME(ZF_ADD_BOS_##constant, ZF_SWITCH_##constant)
+
 static struct zf_dataset_options data_options(struct zf_setup *s, const struct zf_strings *files)
 {
+    ZF_CHOICES_format(SAME_FORMAT);
+    ZF_CHOICES_chat_template(SAME_CHAT);
+    ZF_CHOICES_long_rows(SAME_LONG);
+    ZF_CHOICES_add_bos(SAME_SWITCH);
     const struct zf_options *o = s->o;
     return (struct zf_dataset_options){.files = (const char *const *)files->list,
                                        .file_count = files->count,
                                        .format = (enum zf_data_format)o->format,
                                        .tokenizer = s->tokenizer,
+                                       .no_tokenizer = s->tokenizer ? NULL : &s->tokenizer_error,
                                        .folder = s->tokenizer_folder,
                                        .sequence_length = s->sequence_length,
                                        .context = s->config.context,
@@ -217,25 +230,20 @@ static struct zf_dataset_options data_options(struct zf_setup *s, const struct z
                                        .progress_context = s};
 }
 
-static bool is_tokens(const struct zf_setup *s, const char *file)
-{
-    enum zf_data_format format = (enum zf_data_format)s->o->format;
-    struct zf_err ignored;
-    return !zf_data_format_find(&format, file, &ignored) && format == ZF_DATA_TOKENS;
-}
-
-/* Bytes that the rows of these files will take in memory at most, and the longest row of `tokens` files: from sizes and headers alone, for
- * the early refusal. Rows in a file take none. */
-static void estimate(const struct zf_setup *s, const struct zf_strings *files, size_t *bytes, size_t *longest)
+/* Bytes that the rows of these files, read `times` times, will take in memory at most, and the longest row of `tokens` files: from sizes
+ * and headers alone, for the early refusal. Rows in a file take none. */
+static void estimate(const struct zf_setup *s, const struct zf_strings *files, size_t times, size_t *bytes, size_t *longest)
 {
     size_t size = 0, tokens = 0;
+    struct zf_err ignored;
+    enum zf_data_format format = (enum zf_data_format)s->o->format;
+    if (files->count && zf_data_format_find(&format, files->list[0], &ignored)) format = ZF_DATA_TEXT; /* to be refused */
     for (size_t i = 0; i < files->count; i++) {
         struct stat st;
         if (stat(files->list[i], &st) || !S_ISREG(st.st_mode)) continue;
         struct zf_safetensors t;
-        struct zf_err ignored;
         size += (size_t)st.st_size;
-        if (is_tokens(s, files->list[i]) && !zf_st_open(&t, files->list[i], &ignored)) {
+        if (format == ZF_DATA_TOKENS && !zf_st_open(&t, files->list[i], &ignored)) {
             const struct zf_st_tensor *ids = zf_st_find(&t, "input_ids");
             if (ids && ids->rank == 2) {
                 tokens += ids->elements;
@@ -248,18 +256,7 @@ static void estimate(const struct zf_setup *s, const struct zf_strings *files, s
             if (s->sequence_length > *longest) *longest = s->sequence_length;
         }
     }
-    if (!zf_dataset_on_disk(s->o->cache, size)) *bytes += tokens * sizeof(int32_t);
-}
-
-/* A tokenizer that this version cannot read matters only where there is text. */
-static enum zf_status need_tokenizer(const struct zf_setup *s, const struct zf_strings *files, struct zf_err *e)
-{
-    for (size_t i = 0; !s->tokenizer && i < files->count; i++)
-        if (!is_tokens(s, files->list[i])) {
-            *e = s->tokenizer_error;
-            return e->code;
-        }
-    return ZF_OK;
+    if (!zf_cache_used(s->o->cache, size)) *bytes += times * tokens * sizeof(int32_t);
 }
 
 static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes, struct zf_err *e)
@@ -310,7 +307,6 @@ static enum zf_status open_dataset(struct zf_setup *s, struct zf_dataset *out, c
                                    const volatile int *stop, struct zf_err *e)
 {
     const struct zf_dataset_options d = data_options(s, files);
-    ZF_TRY(need_tokenizer(s, files, e));
     ZF_TRY(zf_dataset_open(out, &d, stop, e));
     if (out->note[0]) zf_setup_note(s, name, "%s", out->note);
     return ZF_OK;
@@ -341,9 +337,8 @@ enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struc
     ZF_TRY(read_template(&s->prompt, o->prompt_file, e));
     ZF_TRY(read_template(&s->response, o->response_file, e));
     zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);
-    estimate(s, &o->train, &bytes, &longest);
-    estimate(s, &o->valid, &bytes, &longest);
-    for (size_t i = 0; i < s->choice_count; i++) estimate(s, &o->valid, &bytes, &longest);
+    estimate(s, &o->train, 1, &bytes, &longest);
+    estimate(s, &o->valid, 1 + s->choice_count, &bytes, &longest);
     ZF_TRY(plan(s, longest ? longest : s->sequence_length, bytes, e));
 
     ZF_TRY(open_dataset(s, &s->all, &o->train, "train", stop, e));
@@ -359,7 +354,6 @@ enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struc
     if (s->valid.rows && !s->valid.label_tokens)
         return zf_fail(e, ZF_FORMAT, "valid", "no token of the validation rows is a target; give more rows, with valid_split or valid");
     s->longest_row = longest = most(most(s->all.longest, s->valid.longest), s->choices.longest);
-    if (is_tokens(s, o->train.list[0])) s->sequence_length = longest;
     ZF_TRY(count_steps(s, e));
     size_t held = s->all.bytes + s->valid.bytes + s->choices.bytes; /* a slice holds nothing */
     /* what the data takes is resident by now: it counts in the plan, not once more in what is there */

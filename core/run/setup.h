@@ -23,7 +23,7 @@ struct zf_setup {
     struct zf_tokenizer *tokenizer;      /* NULL: the model folder has none that can be read; enough for `tokens` */
     struct zf_err tokenizer_error;       /* why not; code ZF_OK: it was not looked for or is there */
     const char *tokenizer_folder;        /* NULL: `bytes` or none */
-    size_t sequence_length;              /* tokens that a row may have; of `tokens` files, that the longest has */
+    size_t sequence_length;              /* tokens that a row may have; `tokens` files bring their own rows */
     size_t longest_row;                  /* the longest there is, validation and choices included */
     struct zf_dataset all, train, valid; /* train is all, or the part of it that valid_split leaves; rows == 0: there is none */
     struct zf_dataset choices;           /* of the validation files: each record with each of the choices; rows == 0: there are none */

@@ -57,8 +57,10 @@ static enum zf_status look_for_foreign(struct zf_run_facts *out, const char *run
     if (!out->what[0]) return ZF_OK;
     char first[256];
     snprintf(first, sizeof first, "%.255s", out->what);
-    if (!strcmp(first, "journal.jsonl")) snprintf(out->what, sizeof out->what, "a journal.jsonl that is damaged or not ours");
-    else snprintf(out->what, sizeof out->what, "files that no run wrote (%s)", first);
+    if (!strcmp(first, "journal.jsonl"))
+        snprintf(out->what, sizeof out->what, "a journal.jsonl that is damaged or not ours");
+    else
+        snprintf(out->what, sizeof out->what, "files that no run wrote (%s)", first);
     out->state = ZF_RUNDIR_FOREIGN;
     return ZF_OK;
 }
@@ -153,7 +155,7 @@ enum zf_status zf_rundir_claim(struct zf_run_facts *out, const char *run, const 
     case ZF_RUNDIR_NEW:
     case ZF_RUNDIR_OURS: break;
     }
-    return zf_directory_make(run, e);
+    return zf_directory_make(run, 0777, e);
 }
 
 static double changed(const char *run, const char *name)

@@ -164,8 +164,8 @@ static void test_files(void **state)
     assert_int_equal(zf_map_open(&m, a, &err), ZF_IO);
     assert_string_equal(err.where, a);
     assert_int_equal(zf_file_write_atomic(a, "x", 1, &err), ZF_IO); /* no directory yet */
-    assert_int_equal(zf_directory_make(deep, &err), ZF_OK);
-    assert_int_equal(zf_directory_make(deep, &err), ZF_OK);
+    assert_int_equal(zf_directory_make(deep, 0777, &err), ZF_OK);
+    assert_int_equal(zf_directory_make(deep, 0777, &err), ZF_OK);
     assert_true(zf_directory_exists(deep) && !zf_file_exists(deep) && !zf_file_exists(a));
     assert_int_equal(zf_file_write_atomic(a, "one\0two", 7, &err), ZF_OK);
     assert_true(zf_file_exists(a));
@@ -190,7 +190,7 @@ static void test_files(void **state)
     assert_null(text);
     assert_int_equal(zf_file_read(&text, NULL, deep, 100, &err), ZF_IO);
     assert_non_null(strstr(err.message, "a directory"));
-    assert_int_equal(zf_directory_make(a, &err), ZF_IO); /* a file stands there */
+    assert_int_equal(zf_directory_make(a, 0777, &err), ZF_IO); /* a file stands there */
     free(a);
     free(b);
     free(deep);

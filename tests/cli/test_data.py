@@ -198,8 +198,19 @@ def test_tokens_are_shown_without_a_tokenizer(folder):
     for i, r in enumerate(got):
         expect([l != -100 for l in r["labels"]] == [False, True] * 4, "labels", r)
         expect(r["documents"] == [{**r["documents"][0], "line": i, "tokens": 8}], "documents", r)
+    out = h.run("data", path, "--rows", 2).stdout
+    expect("row 1 (rows.safetensors row 1): 8 tokens" in out, out)
+    out = h.run("check", cfg(folder, "full.cfg", train="rows.safetensors")).stdout
+    expect("longest row 8, rows 100.0 % full" in out, "as long as a row of the file", out)
     out = h.run("data", path).stdout
     expect(re.search(r"\nids: \d+ \[\d+\] \d+ \[\d+\]", out) and "tokenizer" in out, out)
+
+
+def test_any_reader_finds_the_lines_of_json(folder):
+    odd = "a\u2028b\u0085c\x1cd\u00e4\U0001f600"
+    lines(folder, [{"prompt": "p", "completion": odd}, PAIR])
+    got = shown(cfg(folder))
+    expect(len(got) == 2 and got[0]["text"].startswith("p" + odd), got)
 
 
 # --- formats ---
@@ -447,7 +458,7 @@ def test_long_rows(folder):
     got = shown(path)
     expect(text(got[1]["ids"]) == "p" + "b" * 15 and text(got[2]["ids"]) == "b" * 15 and text(labels_of(got[2])) == "b" * 14, "pieces", got[1:3])
     out = h.run("check", cfg(folder, model=model, long_rows="truncate")).stdout
-    for words in ("truncated", "documents", "padding"):
+    for words in ("truncated", "documents", "padding", "longest row 16, rows 86.2 % full", "; 49 tokens lost by that ("):
         expect(words in out, words, "is missing in", out)
 
 

@@ -2,6 +2,7 @@
 #include "support.h"
 
 #include "checkpoints/safetensors.h"
+#include "core/data/batch.h"
 #include "core/data/dataset.h"
 
 static struct zf_tokenizer *bytes;
@@ -91,7 +92,7 @@ static void test_text_rows(void **state)
     zf_dataset_close(&d);
     open_one(&d, in_folder("e.md"), (struct zf_dataset_options){.sequence_length = 20});
     expect_row(&d, 0, "97 256", "256 -1", NULL);
-    assert_non_null(strstr(d.note, "1 special tokens written in the text"));
+    assert_non_null(strstr(d.note, "1 special tokens written in texts"));
     zf_dataset_close(&d);
 }
 
@@ -109,7 +110,7 @@ static void test_documents(void **state)
     assert_int_equal(d.store->stats.documents, 2);
     expect_row(&d, 0, "97 98 13 10 256", "98 13 10 256 -1", NULL); /* no BOM; CRLF as it is */
     expect_row(&d, 1, "99 256", "256 -1", NULL);
-    assert_non_null(strstr(d.note, "1 empty files"));
+    assert_non_null(strstr(d.note, "1 files without anything"));
     zf_dataset_close(&d);
 
     open_one(&d, save_text("b.txt", "\n\nab\ncd\n \t\r\n\r\nef\r\n\n"),
@@ -128,7 +129,7 @@ static void test_documents(void **state)
     expect_row(&d, 2, "99 100", "100 -1", NULL);
     expect_row(&d, 3, "10 256", "256 -1", NULL);
     expect_row(&d, 4, "101 102", "102 -1", NULL);
-    assert_non_null(strstr(d.note, "1 empty documents"));
+    assert_non_null(strstr(d.note, "1 records or documents without any text"));
     zf_dataset_close(&d);
 }
 
@@ -151,7 +152,7 @@ static void test_text_refused(void **state)
     o.skip_bad = true;
     open_one(&d, save("v.txt", "ab\n\n\xff\n\ncd", 10), o);
     assert_int_equal(d.store->stats.documents, 2);
-    assert_non_null(strstr(d.note, "1 records that cannot be read left out, the first at"));
+    assert_non_null(strstr(d.note, "1 records that cannot be read, left out, the first at"));
     zf_dataset_close(&d);
     zf_tokenizer_close(t);
     o = (struct zf_dataset_options){.sequence_length = 4};
@@ -277,6 +278,15 @@ static void test_tokens(void **state)
     assert_int_equal(part.tokens, 8);
     assert_int_equal(part.label_tokens, 5);
     assert_int_equal(part.longest, 5);
+    assert_int_equal(part.length, 5);
+    char place[512], expected[512], small[32];
+    snprintf(expected, sizeof expected, "%s row 1", plain);
+    assert_string_equal(zf_dataset_place(&part, &(struct zf_source){.line = 1, .file = ZF_SOURCE_CHOSEN}, place, sizeof place), expected);
+    assert_string_equal(zf_dataset_place(&part, &(struct zf_source){.file = 2}, place, sizeof place), "? row 0");
+    assert_string_equal(zf_source_place(small, sizeof small, ZF_DATA_TOKENS, "", 7), "row 7");
+    assert_string_equal(zf_source_place(small, sizeof small, ZF_DATA_CSV, "", 7), ":7");
+    assert_string_equal(zf_source_place(small, sizeof small, ZF_DATA_TOKENS, "/a/long/folder/of/rows.safetensors", 123456),
+                        ".../rows.safetensors row 123456");
     expect_row(&part, 0, "4 5 6", "5 6 -1", NULL);
     struct zf_dataset inner;
     assert_int_equal(zf_dataset_slice(&inner, &part, 1, 9, &e), ZF_OK);
@@ -358,7 +368,6 @@ static void test_batch(void **state)
                                   .length = 6,
                                   .label_tokens = 3};
     assert_int_equal(zf_batch_init(&b, 8, &e), ZF_OK);
-    assert_int_equal(b.room_segments, 8);
     for (int turn = 0; turn < 2; turn++) {
         zf_batch_clear(&b);
         zf_batch_add(&b, &plain);

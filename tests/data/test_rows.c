@@ -554,72 +554,6 @@ static void test_duplicates(void **state)
     }
 }
 
-static void assert_folder(const char *wanted, const char *expected)
-{
-    char why[256] = "before";
-    char *path = zf_rows_folder(wanted, why, sizeof why);
-    struct stat st;
-    assert_non_null(path);
-    assert_string_equal(path, expected);
-    assert_string_equal(why, "");
-    assert_int_equal(stat(path, &st), 0);
-    assert_int_equal(st.st_mode & 07777, 0700);
-    free(path);
-}
-
-static void assert_no_folder(const char *wanted, const char *reason)
-{
-    char why[256] = "before";
-    assert_null(zf_rows_folder(wanted, why, sizeof why));
-    if (!reason[0]) assert_string_equal(why, "");
-    assert_non_null(strstr(why, reason));
-}
-
-static void test_folder(void **state)
-{
-    (void)state;
-    char *home = getenv("HOME") ? strdup(getenv("HOME")) : NULL,
-         *cache = getenv("XDG_CACHE_HOME") ? strdup(getenv("XDG_CACHE_HOME")) : NULL;
-    mode_t mask = umask(022);
-    setenv("HOME", folder, 1);
-    setenv("XDG_CACHE_HOME", in_folder("xdg/deep"), 1);
-    assert_folder("auto", in_folder("xdg/deep/zenflow-console"));
-    assert_folder("auto", in_folder("xdg/deep/zenflow-console"));
-    setenv("XDG_CACHE_HOME", "relative", 1); /* as if it were not set */
-    assert_folder("auto", in_folder(".cache/zenflow-console"));
-    setenv("XDG_CACHE_HOME", "", 1);
-    assert_folder("auto", in_folder(".cache/zenflow-console"));
-    unsetenv("XDG_CACHE_HOME");
-    assert_folder("auto", in_folder(".cache/zenflow-console"));
-    assert_folder(in_folder("mine/rows"), in_folder("mine/rows"));
-    assert_no_folder("no", "");
-    save_text("file", "in the way");
-    assert_no_folder(in_folder("file"), strerror(ENOTDIR));
-    assert_no_folder(in_folder("file/rows"), strerror(ENOTDIR));
-    setenv("HOME", in_folder("nowhere"), 1);
-    assert_no_folder("auto", "no home folder");
-    unsetenv("HOME");
-    assert_no_folder("auto", "HOME is not set");
-    assert_null(zf_rows_folder("auto", NULL, 0));
-    if (geteuid()) { /* root may write everywhere */
-        assert_int_equal(chmod(in_folder("mine"), 0500), 0);
-        assert_no_folder(in_folder("mine"), strerror(EACCES));
-        assert_no_folder(in_folder("mine/other"), strerror(EACCES));
-        assert_int_equal(chmod(in_folder("mine"), 0700), 0);
-    }
-    static const char *const made[] = {
-        "xdg/deep/zenflow-console", "xdg/deep", "xdg", ".cache/zenflow-console", ".cache", "mine/rows", "mine"};
-    for (size_t i = 0; i < sizeof made / sizeof *made; i++) assert_int_equal(rmdir(in_folder(made[i])), 0);
-    umask(mask);
-    if (home) setenv("HOME", home, 1);
-    if (cache) setenv("XDG_CACHE_HOME", cache, 1);
-    free(home);
-    free(cache);
-    char *path = zf_rows_path("/a/b", (const unsigned char[16]){0, 1, 0xAB, [15] = 0xFF});
-    assert_string_equal(path, "/a/b/0001ab000000000000000000000000ff.rows");
-    free(path);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -628,7 +562,7 @@ int main(void)
         cmocka_unit_test(test_absent),     cmocka_unit_test(test_every_byte_counts),
         cmocka_unit_test(test_hostile),    cmocka_unit_test(test_changed_while_open),
         cmocka_unit_test(test_full_disk),  cmocka_unit_test(test_memory_stays),
-        cmocka_unit_test(test_duplicates), cmocka_unit_test(test_folder),
+        cmocka_unit_test(test_duplicates),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

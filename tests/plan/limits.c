@@ -41,7 +41,7 @@ static void file(const char *name, const char *text)
     char path[512];
     snprintf(path, sizeof path, "%s/%s", root, name);
     char *directory = zf_path_directory(path);
-    assert_int_equal(zf_directory_make(directory, &e), ZF_OK);
+    assert_int_equal(zf_directory_make(directory, 0777, &e), ZF_OK);
     free(directory);
     FILE *f = fopen(path, "w");
     assert_non_null(f);
