@@ -212,13 +212,13 @@ static enum zf_status cut_at_class(struct cutter *k, bool (*is)(uint32_t), struc
 {
     const unsigned char *s = (const unsigned char *)k->p->text;
     size_t done = 0;
-    for (size_t at = 0, n; at < k->p->size; at += n) {
-        n = zf_utf8_length(s + at, k->p->size - at, NULL);
-        if (!n) return zf_fail(e, ZF_FORMAT, NULL, "byte %zu of a text is no UTF-8", at);
-        if (!is(zf_utf8_decode(s + at, n))) continue;
+    for (size_t at = 0, next = 0; at < k->p->size; at = next) {
+        uint32_t character;
+        ZF_TRY(zf_utf8_next(s, k->p->size, &next, &character, e));
+        if (!is(character)) continue;
         if (done < at) ZF_TRY(add_range(k, done, at, false, e));
-        ZF_TRY(add_range(k, at, at + n, true, e));
-        done = at + n;
+        ZF_TRY(add_range(k, at, next, true, e));
+        done = next;
     }
     if (done < k->p->size) ZF_TRY(add_range(k, done, k->p->size, false, e));
     return flush(k, e);
