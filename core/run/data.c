@@ -328,6 +328,14 @@ static uint64_t count_rows(const struct show *s)
     return wanted < left ? wanted : left;
 }
 
+/* Rows of `tokens` may have ids that only the model knows. */
+static bool has_text(const struct zf_tokenizer *t, const struct zf_row *r)
+{
+    size_t i = 0;
+    while (t && i < r->length && r->ids[i] >= 0 && (size_t)r->ids[i] < zf_tokenizer_size(t)) i++;
+    return i == r->length;
+}
+
 static enum zf_status show_rows(const struct show *s, const struct zf_order *order, const volatile int *stop, struct zf_err *e)
 {
     struct zf_row_buffer buffer = {0};
@@ -338,7 +346,10 @@ static enum zf_status show_rows(const struct show *s, const struct zf_order *ord
         uint64_t row = zf_order_row(order, from + i);
         if (stop && *stop) status = zf_fail(e, ZF_STOPPED, NULL, "stopped while showing rows");
         if (!status) status = zf_dataset_read(s->data, row, &buffer, &r, e);
-        if (!status) status = s->view->json ? print_json(s, &r, row, from + i, e) : print_row(s, &r, row, from + i, e);
+        if (status) break;
+        struct show this = *s;
+        if (!has_text(s->tokenizer, &r)) this.tokenizer = NULL;
+        status = s->view->json ? print_json(&this, &r, row, from + i, e) : print_row(&this, &r, row, from + i, e);
         if (!status && ferror(stdout)) status = zf_fail_errno(e, "stdout", "cannot write the rows");
     }
     zf_row_buffer_free(&buffer);

@@ -213,6 +213,14 @@ def test_any_reader_finds_the_lines_of_json(folder):
     expect(len(got) == 2 and got[0]["text"].startswith("p" + odd), got)
 
 
+def test_ids_that_the_tokenizer_does_not_have(folder):
+    h.token_file(os.path.join(folder, "rows.safetensors"), 2, 8, 300)
+    path = h.cfg(folder, base=BASE, model={"vocab": 300}, data={"train": "rows.safetensors"})
+    got = shown(path)
+    expect(len(got) == 2 and any(max(r["ids"]) > 256 and "text" not in r for r in got), got)
+    expect("ids:" in h.run("data", path).stdout, "ids are not shown")
+
+
 # --- formats ---
 
 RECORDS = [("one", "eins"), ("two, \"2\"", "zwei"), ("caf\u00e9", "tab\tbed"), ("", "empty question")]

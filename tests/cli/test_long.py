@@ -74,17 +74,22 @@ def test_rows_are_those_of_transformers(folder):
     expect(done.returncode == 0, done.stdout[-4000:], done.stderr[-2000:])
 
 
-def test_sst2_is_learned_as_with_torch(folder):
-    """`<sentence>It was` -> ` b` or ` g`. PyTorch with this recipe: 0.51 untouched, 0.78 and 0.79 of the dev set right after 1262 steps."""
+def sst2_run(folder, seed):
+    """`<sentence>It was` -> ` b` or ` g`; the loss of that token alone."""
     sst2 = lambda name: shared("data", "datasets", "glue", "SST-2", name)
-    h.cfg(folder, base={"run": {"dir": "out", "seed": 1}, "model": {"path": shared("data", "models", "stories260K-hf")},
+    h.cfg(folder, base={"run": {"dir": f"out{seed}", "seed": seed}, "model": {"path": shared("data", "models", "stories260K-hf")},
                         "data": {"train": sst2("train.tsv"), "valid": sst2("dev.tsv"), "prompt": "{sentence}It was", "response": "{label}",
                                  "choices": '"0= b", "1= g"', "add_eos": "no", "pack": "no", "sequence_length": 256},
-                        "train": {"steps": 1262, "batch_size": 64, "learning_rate": "2e-3", "weight_decay": 0}})
+                        "train": {"steps": 1262, "batch_size": 64, "learning_rate": "2e-3", "beta2": 0.95, "weight_decay": 0.1, "clip_norm": 0}})
     h.run(os.path.join(folder, "run.cfg"), timeout=1800)
-    accuracy = h.metrics(os.path.join(folder, "out"), "valid")[-1]["accuracy"]
-    print(f"accuracy {accuracy:.3f}")
-    expect(accuracy > 0.76, "accuracy", accuracy)
+    return h.metrics(os.path.join(folder, f"out{seed}"), "valid")[-1]["accuracy"]
+
+
+def test_sst2_is_learned_as_with_torch(folder):
+    """PyTorch: 0.51 of the dev set right before, 0.78 after 1262 steps. Seeds of the order differ by two points and more, so two of them."""
+    seen = [sst2_run(folder, seed) for seed in (1, 2)]
+    print("accuracies", seen)
+    expect(sum(seen) / len(seen) > 0.76, "accuracies", seen)
 
 
 def data_cfg(folder, name, **data):
