@@ -61,6 +61,12 @@ static const char *file_of(const struct zf_build *b, const struct zf_record *r)
     return b->o.data->files[r->file];
 }
 
+/* Of an error in a record, where nobody below knew a better one. */
+static void set_place(const struct zf_build *b, const struct zf_record *r, struct zf_err *e)
+{
+    if (!e->where[0]) zf_place(e->where, sizeof e->where, file_of(b, r), r->line, r->column > 1 ? r->column : 0);
+}
+
 /* Reads records up to the batch's size. Without skip_bad the first bad one ends the batch. */
 static enum zf_status read_batch(struct zf_build *b, struct zf_err *e)
 {
@@ -101,21 +107,12 @@ static enum zf_status keep_tokens(struct worker *w, const void *tokens, size_t c
     return ZF_OK;
 }
 
-static bool is_blank(const char *text, size_t size)
-{
-    for (size_t i = 0; i < size; i++)
-        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\r' && text[i] != '\n') return false;
-    return true;
-}
-
-/* A piece of a text's document. Nothing but white space between separators is no document. */
+/* A piece of a text's document; of an empty one nothing. */
 static enum zf_status encode_text(struct worker *w, const struct item *i, struct result *r, struct zf_err *e)
 {
     const struct zf_build *b = w->build;
     const struct zf_dataset_options *d = b->o.data;
-    const char *text = bytes_of(b, &i->record);
-    bool whole = !d->documents || !strcmp(d->documents, "file");
-    if (i->record.first && i->record.last && (!i->record.size || (!whole && is_blank(text, i->record.size)))) return ZF_OK;
+    if (i->record.first && i->record.last && !i->record.size) return ZF_OK;
     struct zf_encode_options o = {.specials_in_text = b->o.specials,
                                   .continues = !i->record.first,
                                   .inside = !i->record.first,
@@ -123,18 +120,9 @@ static enum zf_status encode_text(struct worker *w, const struct item *i, struct
                                   .stop = b->o.stop,
                                   .recognised = &w->recognised};
     w->ids.count = 0;
-    ZF_TRY(zf_encode(w->encoder, text, i->record.size, &o, &w->ids, e));
+    ZF_TRY(zf_encode(w->encoder, bytes_of(b, &i->record), i->record.size, &o, &w->ids, e));
     if (i->record.last && b->o.eos >= 0) ZF_TRY(zf_ids_push(&w->ids, b->o.eos, e));
-    for (size_t k = 0; k < w->ids.count; k++) {
-        if ((size_t)w->ids.ids[k] < d->vocab) continue;
-        char *token;
-        if (zf_tokenizer_decode(d->tokenizer, &w->ids.ids[k], 1, false, &token, NULL, e)) return e->code;
-        zf_fail(e, ZF_FORMAT, NULL,
-                "its text has the token '%.64s' with id %d, but the model has %zu ids; the tokenizer belongs to another model", token,
-                w->ids.ids[k], d->vocab);
-        free(token);
-        return e->code;
-    }
+    ZF_TRY(zf_document_check(d->tokenizer, w->ids.ids, w->ids.count, d->vocab, e));
     return keep_tokens(w, w->ids.ids, w->ids.count, r, e);
 }
 
@@ -153,7 +141,7 @@ static enum zf_status encode_record(struct worker *w, struct item *i, struct res
         i->chosen = chosen;
         ZF_TRY(zf_document_encode(d->tokenizer, w->encoder, &w->parts, d->vocab, b->o.stop, &w->document, e));
         ZF_TRY(keep_tokens(w, w->document.tokens, w->document.count, &r[k], e));
-        w->recognised += k ? 0 : w->document.recognised;
+        if (!k && !zf_layout_is_chat(b->layout)) w->recognised += w->document.recognised; /* a model's template is full of them */
         i->spelled = w->document.spelled;
     }
     return ZF_OK;
@@ -181,7 +169,7 @@ static void work(void *ctx, size_t index)
             return;
         }
         if (i->status && w->bad.code == ZF_OK) {
-            if (!e.where[0]) snprintf(e.where, sizeof e.where, "%.480s:%llu", file_of(b, &i->record), (unsigned long long)i->record.line);
+            set_place(b, &i->record, &e);
             w->bad = e;
         }
         if (i->status && !b->o.data->skip_bad) return;
@@ -306,6 +294,7 @@ static enum zf_status layout_from_batch(struct zf_build *b, struct zf_err *e)
         if (i->status) continue;
         enum zf_status s = zf_layout_open(&b->layout, &o, &i->record, bytes_of(b, &i->record), file_of(b, &i->record), e);
         if (s != ZF_FORMAT) return s;
+        set_place(b, &i->record, e);
         if (first.code == ZF_OK || !n) first = *e;
         if (!d->skip_bad) break;
     }
@@ -357,7 +346,7 @@ static enum zf_status begin(struct zf_build *b, struct zf_err *e)
     const struct zf_reader_options r = {.files = d->files,
                                         .file_count = d->file_count,
                                         .format = b->o.format,
-                                        .documents = d->documents ? d->documents : "file",
+                                        .documents = d->documents,
                                         .cut = cut_text,
                                         .context = d->tokenizer,
                                         .any_bytes = b->text && zf_tokenizer_takes_bytes(d->tokenizer),

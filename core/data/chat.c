@@ -8,8 +8,6 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { LONGEST_TOKEN = 64 };
-
 enum text {
     TURN,    /* in front of a role */
     HEADER,  /* between role and content */
@@ -62,9 +60,9 @@ static const struct family {
 
 static const char *const titles[][2] = {{"system", "System"}, {"user", "User"}, {"assistant", "Assistant"}, {"tool", "Tool"}};
 
-struct pieces {
-    struct zf_part *list; /* not trained */
-    size_t count;
+struct piece {
+    const char *text;
+    size_t size;
 };
 
 struct zf_chat {
@@ -73,37 +71,12 @@ struct zf_chat {
     const struct family *family;
     unsigned bits;
     int32_t bos, eos; /* -1: none */
-    struct pieces texts[TEXTS];
+    struct piece texts[TEXTS];
     const char *describe;
     unsigned char hash[16];
 };
 
-/* A text of the template's own: added tokens spelled in it are tokens, as they are where a rendered conversation is tokenised. */
-static enum zf_status compile(struct zf_chat *c, enum text which, const char *text, const struct zf_tokenizer *t, struct zf_err *e)
-{
-    size_t size = strlen(text), begin = 0;
-    if (!size) return ZF_OK;
-    struct pieces *p = &c->texts[which];
-    const char *kept = zf_arena_strndup(&c->arena, text, size);
-    p->list = kept ? zf_arena_alloc(&c->arena, size * sizeof *p->list) : NULL;
-    if (!p->list) return zf_fail_memory(e, "a chat template");
-    for (size_t at = 0; at < size;) {
-        int32_t id = -1;
-        size_t n = size - at < LONGEST_TOKEN ? size - at : LONGEST_TOKEN;
-        while (n && (id = zf_tokenizer_added(t, kept + at, n)) < 0) n--;
-        if (id < 0) {
-            at++;
-            continue;
-        }
-        if (at > begin) p->list[p->count++] = (struct zf_part){.text = kept + begin, .size = at - begin, .id = -1};
-        p->list[p->count++] = (struct zf_part){.id = id};
-        begin = at += n;
-    }
-    if (begin < size) p->list[p->count++] = (struct zf_part){.text = kept + begin, .size = size - begin, .id = -1};
-    return ZF_OK;
-}
-
-static enum zf_status compile_all(struct zf_chat *c, const struct zf_chat_found *found, const struct zf_tokenizer *t, struct zf_err *e)
+static enum zf_status make_texts(struct zf_chat *c, const struct zf_chat_found *found, struct zf_err *e)
 {
     const char *texts[TEXTS];
     memcpy(texts, c->family->texts, sizeof texts);
@@ -125,8 +98,11 @@ static enum zf_status compile_all(struct zf_chat *c, const struct zf_chat_found 
         texts[TOOL_BEGIN] = "\n<tool_response>\n";
         texts[TOOL_END] = "\n</tool_response>";
     }
-    for (int i = 0; i < TEXTS; i++)
-        if (texts[i]) ZF_TRY(compile(c, (enum text)i, texts[i], t, e));
+    for (int i = 0; i < TEXTS; i++) {
+        const char *kept = texts[i] ? zf_arena_strdup(&c->arena, texts[i]) : "";
+        if (!kept) return zf_fail_memory(e, "a chat template");
+        c->texts[i] = (struct piece){kept, strlen(kept)};
+    }
     return ZF_OK;
 }
 
@@ -135,14 +111,7 @@ static enum zf_status hash(struct zf_chat *c, struct zf_err *e)
     struct zf_text all = {0};
     const int64_t head[] = {(int64_t)c->kind, (int64_t)c->bits, c->bos, c->eos};
     enum zf_status s = zf_text_add(&all, head, sizeof head, e);
-    for (int i = 0; i < TEXTS; i++) {
-        for (size_t k = 0; s == ZF_OK && k < c->texts[i].count; k++) {
-            const struct zf_part *p = &c->texts[i].list[k];
-            const int64_t piece[] = {i, p->id, (int64_t)p->size};
-            s = zf_text_add(&all, piece, sizeof piece, e);
-            if (s == ZF_OK && p->size) s = zf_text_add(&all, p->text, p->size, e);
-        }
-    }
+    for (int i = 0; s == ZF_OK && i < TEXTS; i++) s = zf_text_add(&all, c->texts[i].text, c->texts[i].size + 1, e);
     if (s == ZF_OK) {
         XXH128_canonical_t out;
         XXH128_canonicalFromHash(&out, XXH3_128bits(all.data, all.size));
@@ -156,7 +125,7 @@ static void quote(FILE *f, const char *before, const char *text)
 {
     char shown[200];
     if (!text) return;
-    zf_chat_show(shown, sizeof shown, text, strlen(text));
+    zf_text_show(shown, sizeof shown, text, strlen(text));
     fprintf(f, "%s \"%s\"", before, shown);
 }
 
@@ -201,7 +170,7 @@ static enum zf_status make(struct zf_chat *c, const struct zf_chat_found *found,
     c->bos = zf_tokenizer_bos(t);
     c->eos = zf_tokenizer_eos(t);
     if (c->bos < 0 && c->kind == ZF_CHAT_LLAMA3) c->bos = zf_tokenizer_added(t, begin, sizeof begin - 1);
-    ZF_TRY(compile_all(c, found, t, e));
+    ZF_TRY(make_texts(c, found, e));
     ZF_TRY(describe(c, found, t, e));
     return hash(c, e);
 }
@@ -251,11 +220,6 @@ const unsigned char *zf_chat_hash(const struct zf_chat *c)
 
 /* ---- rendering ---- */
 
-struct piece {
-    const char *text;
-    size_t size;
-};
-
 struct rendering {
     const struct zf_chat *c;
     const struct zf_message *messages;
@@ -302,15 +266,12 @@ static struct piece strip_lines(struct piece p, bool begin, bool end)
     return p;
 }
 
+/* A text of the template's own: added tokens spelled in it are tokens, as they are where a rendered conversation is tokenised. */
 static enum zf_status put(struct rendering *r, enum text which, bool trained)
 {
-    const struct pieces *p = &r->c->texts[which];
-    for (size_t i = 0; i < p->count; i++) {
-        struct zf_part part = p->list[i];
-        part.trained = trained || r->all;
-        ZF_TRY(zf_parts_add(r->out, &part, r->e));
-    }
-    return ZF_OK;
+    const struct piece *p = &r->c->texts[which];
+    const struct zf_part part = {.text = p->text, .size = p->size, .id = -1, .trained = trained || r->all, .specials = true};
+    return zf_parts_add(r->out, &part, r->e);
 }
 
 static enum zf_status put_text(struct rendering *r, struct piece p, bool trained, bool content)
@@ -319,10 +280,17 @@ static enum zf_status put_text(struct rendering *r, struct piece p, bool trained
     return zf_parts_add(r->out, &part, r->e);
 }
 
-static enum zf_status put_id(struct rendering *r, int32_t id, bool trained)
+static enum zf_status put_eos(struct rendering *r, bool trained)
 {
-    struct zf_part part = {.id = id, .trained = trained};
-    return id < 0 ? ZF_OK : zf_parts_add(r->out, &part, r->e);
+    const struct zf_part part = {.id = r->c->eos, .trained = trained || r->all};
+    return part.id < 0 ? ZF_OK : zf_parts_add(r->out, &part, r->e);
+}
+
+/* Never trained: a model is always given it. */
+static enum zf_status put_bos(struct rendering *r)
+{
+    const struct zf_part part = {.id = r->c->bos};
+    return part.id < 0 ? ZF_OK : zf_parts_add(r->out, &part, r->e);
 }
 
 static bool is_role(const struct zf_message *m, const char *role)
@@ -341,21 +309,24 @@ static enum zf_status put_role(struct rendering *r, const struct zf_message *m)
     return put_text(r, (struct piece){m->role, strlen(m->role)}, false, true);
 }
 
-static bool takes_role(const struct zf_chat *c, const char *role)
+/* Which roles a template takes, if this is none of them; NULL: it is. */
+static const char *roles_instead_of(const struct zf_chat *c, const char *role)
 {
-    size_t n = sizeof titles / sizeof *titles;
-    bool strict = c->family->roles == TITLED || (c->bits & ZF_CHAT_STRICT), tool = c->family->roles == TITLED || (c->bits & ZF_CHAT_TOOL);
-    if (!strict) return c->kind == ZF_CHAT_NONE || *role;
-    for (size_t i = 0; i < n; i++)
-        if (!strcmp(titles[i][0], role)) return tool || i + 1 < n;
-    /* Llama 3.1 writes any role but those of tools. */
-    return c->kind == ZF_CHAT_LLAMA3 && *role && strcmp(role, "ipython");
+    bool titled = c->family->roles == TITLED, tool = titled || (c->bits & ZF_CHAT_TOOL);
+    if (c->kind == ZF_CHAT_NONE) return NULL;
+    if (!*role) return "none without a name";
+    if (!titled && !(c->bits & ZF_CHAT_STRICT)) return NULL;
+    if (c->kind == ZF_CHAT_LLAMA3) /* 3.1 writes any role but those of tools */
+        return strcmp(role, "tool") && strcmp(role, "ipython") ? NULL : "no tools' roles";
+    for (size_t i = 0; i < sizeof titles / sizeof *titles - !tool; i++) /* `tool` is the last one */
+        if (!strcmp(titles[i][0], role)) return NULL;
+    return tool ? "system, user, assistant and tool" : "system, user and assistant";
 }
 
 static enum zf_status refuse_role(const struct rendering *r, size_t index, const char *takes)
 {
     char role[64];
-    zf_chat_show(role, sizeof role, r->messages[index].role, strlen(r->messages[index].role));
+    zf_text_show(role, sizeof role, r->messages[index].role, strlen(r->messages[index].role));
     return zf_fail(r->e, ZF_FORMAT, NULL, "message %zu has the role \"%s\", where the chat template %s takes %s", index + 1, role,
                    r->c->family->name, takes);
 }
@@ -434,7 +405,7 @@ static enum zf_status put_turn(struct rendering *r, size_t i, size_t question)
     ZF_TRY(put(r, HEADER, false));
     ZF_TRY(answer ? put_answer(r, i, question, trained) : put_text(r, content_of(r, m), false, true));
     ZF_TRY(put(r, END, trained));
-    if (answer && r->c->family->eos) ZF_TRY(put_id(r, r->c->eos, trained || r->all));
+    if (answer && r->c->family->eos) ZF_TRY(put_eos(r, trained));
     return put(r, AFTER, false);
 }
 
@@ -443,7 +414,7 @@ static enum zf_status render_turns(struct rendering *r)
     const struct zf_chat *c = r->c;
     bool system = is_role(&r->messages[0], "system");
     size_t question = (c->bits & ZF_CHAT_THINK) ? last_question(r) : 0, first = 0;
-    if (c->bits & ZF_CHAT_BOS) ZF_TRY(put_id(r, c->bos, false));
+    if (c->bits & ZF_CHAT_BOS) ZF_TRY(put_bos(r));
     if (c->bits & ZF_CHAT_BLOCK) {
         ZF_TRY(put(r, BLOCK, false));
         if (system) ZF_TRY(put_text(r, content_of(r, &r->messages[first++]), false, true));
@@ -452,12 +423,8 @@ static enum zf_status render_turns(struct rendering *r)
         ZF_TRY(put(r, DEFAULT, false));
     }
     for (size_t i = first; i < r->count; i++) {
-        if (!takes_role(c, r->messages[i].role))
-            return refuse_role(r, i,
-                               !*r->messages[i].role                                    ? "none without a name"
-                               : c->kind == ZF_CHAT_LLAMA3                              ? "no tools' roles"
-                               : (c->bits & ZF_CHAT_TOOL) || c->family->roles == TITLED ? "system, user, assistant and tool"
-                                                                                        : "system, user and assistant");
+        const char *instead = roles_instead_of(c, r->messages[i].role);
+        if (instead) return refuse_role(r, i, instead);
         if (i) ZF_TRY(put(r, BETWEEN, false));
         ZF_TRY((c->bits & ZF_CHAT_TOOL) && is_role(&r->messages[i], "tool") ? put_tool(r, i) : put_turn(r, i, question));
     }
@@ -467,7 +434,6 @@ static enum zf_status render_turns(struct rendering *r)
 /* <s>[INST] <<SYS>>\nsystem\n<</SYS>>\n\nuser [/INST] assistant </s> */
 static enum zf_status render_pairs(struct rendering *r)
 {
-    const struct zf_chat *c = r->c;
     size_t first = is_role(&r->messages[0], "system");
     if (first == r->count)
         return zf_fail(r->e, ZF_FORMAT, NULL, "there is only a system message; the chat template llama2 writes it into the first question");
@@ -481,10 +447,10 @@ static enum zf_status render_pairs(struct rendering *r)
             ZF_TRY(put(r, SPACE, trained));
             ZF_TRY(put_text(r, trim(content), trained, true));
             ZF_TRY(put(r, SPACE, trained));
-            ZF_TRY(put_id(r, c->eos, trained || r->all));
+            ZF_TRY(put_eos(r, trained));
             continue;
         }
-        ZF_TRY(put_id(r, c->bos, false));
+        ZF_TRY(put_bos(r));
         ZF_TRY(put(r, INST, false));
         if (i == 1) {
             /* The template strips both together: the question keeps the white space in front of it. */

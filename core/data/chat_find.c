@@ -287,7 +287,7 @@ static enum zf_status take(void *context, const char *line, bool last, struct zf
     /* Text behind all messages, a generation prompt that is always there among it. */
     if (last && !m->at->line && !m->tail && !strchr(line, '{')) return keep(&m->tail, m->arena, line + 2, strlen(line + 2), e);
     char shown[400];
-    zf_chat_show(shown, sizeof shown, line, strlen(line));
+    zf_text_show(shown, sizeof shown, line, strlen(line));
     return zf_fail(e, ZF_USAGE, NULL, "`%s` is not understood", shown);
 }
 
@@ -297,7 +297,7 @@ static enum zf_status match(struct matching *m, const char *text, size_t size, s
     while (m->at->how == '?') m->at++;
     if (!m->at->line) return ZF_OK;
     char shown[400];
-    zf_chat_show(shown, sizeof shown, m->at->line, strlen(m->at->line));
+    zf_text_show(shown, sizeof shown, m->at->line, strlen(m->at->line));
     return zf_fail(e, ZF_USAGE, NULL, "it ends where `%s` was expected", shown);
 }
 
@@ -313,7 +313,7 @@ static enum zf_status fill(struct zf_chat_found *out, const struct family *f, co
 static enum zf_status refuse(const char *text, size_t size, const char *path, struct zf_err *e)
 {
     char shown[500];
-    zf_chat_show(shown, sizeof shown, text, size);
+    zf_text_show(shown, sizeof shown, text, size);
     return zf_fail(
         e, ZF_USAGE, path,
         "the chat template here is none of those known: %s; set chat_template = chatml, llama2, llama3, plain or none, or render "

@@ -42,7 +42,4 @@ enum zf_status zf_chat_new(struct zf_chat **out, const struct zf_chat_found *fou
 typedef enum zf_status zf_chat_take(void *context, const char *line, bool last, struct zf_err *e);
 enum zf_status zf_chat_lines(const char *text, size_t size, zf_chat_take *take, void *context, struct zf_err *e);
 
-/* text, at most `size` bytes of it, on one line for people: control characters escaped, cut with ... where `room` ends. */
-void zf_chat_show(char *to, size_t room, const char *text, size_t size);
-
 #endif

@@ -65,41 +65,10 @@ struct reading {
     bool behind; /* the loop over the messages is over */
 };
 
-void zf_chat_show(char *to, size_t room, const char *text, size_t size)
-{
-    const unsigned char *s = (const unsigned char *)text;
-    size_t n = 0;
-    for (size_t i = 0; i < size;) {
-        size_t length = zf_utf8_length(s + i, size - i, NULL);
-        char piece[4];
-        const char *from = text + i;
-        if (s[i] == '\n' || s[i] == '\t') {
-            piece[0] = '\\';
-            piece[1] = s[i] == '\n' ? 'n' : 't';
-            from = piece;
-            i++;
-            length = 2;
-        } else if (!length || s[i] < 32 || s[i] == 127 || (length == 2 && s[i] == 0xC2 && s[i + 1] < 0xA0)) {
-            i += length ? length : 1;
-            from = "?";
-            length = 1;
-        } else {
-            i += length;
-        }
-        if (n + length + 4 > room && (i < size || n + length >= room)) {
-            memcpy(to + n, "...", 4);
-            return;
-        }
-        memcpy(to + n, from, length);
-        n += length;
-    }
-    to[n] = 0;
-}
-
 static enum zf_status not_understood(const char *text, size_t size, struct zf_err *e)
 {
     char shown[300];
-    zf_chat_show(shown, sizeof shown, text, size);
+    zf_text_show(shown, sizeof shown, text, size);
     return zf_fail(e, ZF_USAGE, NULL, "`%s` is not understood", shown);
 }
 

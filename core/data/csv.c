@@ -89,7 +89,7 @@ static size_t count_tabs(const char *s, size_t size)
 
 /* The field at *at, which moves behind it and its separator; past `size` after the last one. */
 static enum zf_status next_field(enum zf_data_format format, const char *s, size_t size, size_t *at, const char **text, size_t *length,
-                                 struct zf_text *storage, struct zf_err *e)
+                                 char **room, struct zf_err *e)
 {
     bool csv = format == ZF_DATA_CSV;
     if (!csv || *at == size || s[*at] != '"') {
@@ -99,42 +99,37 @@ static enum zf_status next_field(enum zf_data_format format, const char *s, size
         *at += *length + 1;
         return ZF_OK;
     }
-    size_t begin = *at + 1, kept = storage->size;
-    bool copied = false;
+    size_t begin = *at + 1;
+    char *to = *room; /* moves once something was copied */
     for (;;) {
         const char *quote = begin < size ? memchr(s + begin, '"', size - begin) : NULL;
         if (!quote) return zf_fail(e, ZF_FORMAT, NULL, "a quote is not closed");
         size_t end = (size_t)(quote - s);
         bool twice = end + 1 < size && s[end + 1] == '"';
-        if (twice || copied) { /* storage has room for all of the record: what was put there does not move */
-            size_t n = end - begin + twice;
-            memcpy(storage->data + storage->size, s + begin, n);
-            storage->size += n;
-            copied = true;
+        if (twice || to > *room) {
+            memcpy(to, s + begin, end - begin + twice);
+            to += end - begin + twice;
         }
         if (twice) {
             begin = end + 2;
             continue;
         }
         if (end + 1 < size && s[end + 1] != ',') return zf_fail(e, ZF_FORMAT, NULL, "text follows a closed quote");
-        *text = copied ? storage->data + kept : s + begin;
-        *length = copied ? storage->size - kept : end - begin;
+        *text = to > *room ? *room : s + begin;
+        *length = to > *room ? (size_t)(to - *room) : end - begin;
+        *room = to;
         *at = end + 2;
         return ZF_OK;
     }
 }
 
 enum zf_status zf_csv_fields(enum zf_data_format format, const char *record, size_t size, size_t count, const char **texts, size_t *sizes,
-                             struct zf_text *storage, struct zf_err *e)
+                             char *room, struct zf_err *e)
 {
-    void *p = storage->data;
-    enum zf_status s = zf_grow(&p, &storage->room, size, 1, e);
-    storage->data = p;
-    storage->size = 0;
     size_t at = 0, n = 0;
-    for (; !s && at <= size && n < count; n++) s = next_field(format, record, size, &at, &texts[n], &sizes[n], storage, e);
-    if (!s && (n < count || at <= size)) s = zf_fail(e, ZF_FORMAT, NULL, "the record has not the %zu fields of the header", count);
-    return s;
+    for (; at <= size && n < count; n++) ZF_TRY(next_field(format, record, size, &at, &texts[n], &sizes[n], &room, e));
+    if (n == count && at > size) return ZF_OK;
+    return zf_fail(e, ZF_FORMAT, NULL, "the record has not the %zu fields of the header", count);
 }
 
 static void free_header(struct zf_header *h)
@@ -197,16 +192,16 @@ static enum zf_found check_names(const struct zf_reader *r, const struct zf_head
 /* Texts -> NUL-terminated names in storage of their own. */
 static enum zf_found set_names(struct zf_reader *r, struct zf_header *h, size_t count, size_t size, struct zf_err *e)
 {
-    struct zf_text unquoted = {0};
+    char *unquoted = malloc(size + 1);
     const char **texts = calloc(count, sizeof *texts);
     size_t *sizes = calloc(count, sizeof *sizes);
     h->names = calloc(count, sizeof *h->names);
     h->storage = malloc(size + count + 1);
     h->columns = (struct zf_columns){h->names, count};
     enum zf_found found = ZF_FOUND_BAD;
-    if (!texts || !sizes || !h->names || !h->storage) {
+    if (!unquoted || !texts || !sizes || !h->names || !h->storage) {
         zf_fail_memory(e, "the header");
-    } else if (!zf_csv_fields(r->o.format, r->buffer + r->begin, size, count, texts, sizes, &unquoted, e)) {
+    } else if (!zf_csv_fields(r->o.format, r->buffer + r->begin, size, count, texts, sizes, unquoted, e)) {
         char *to = h->storage;
         for (size_t i = 0; i < count; i++) {
             h->names[i] = to;
@@ -216,7 +211,7 @@ static enum zf_found set_names(struct zf_reader *r, struct zf_header *h, size_t 
         }
         found = check_names(r, h, sizes, texts, e);
     }
-    free(unquoted.data);
+    free(unquoted);
     free(texts);
     free(sizes);
     return found;

@@ -1,15 +1,9 @@
-/* Parts -> tokens. Texts that stand side by side are a run, encoded as one; where a user's template spells an added token, the run is cut.
- * What is trained follows from where parts begin in the run. */
+/* Parts -> tokens. Texts that stand side by side are a run, encoded as one; marks where they meet say what is trained, and where added
+ * tokens are recognised. */
 #include "core/data/document.h"
-#include "core/tokenizer/tokenizer_impl.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-struct span { /* of a run, up to `end`; neighbours differ */
-    size_t end;
-    bool trained, specials;
-};
 
 struct making {
     const struct zf_tokenizer *t;
@@ -17,43 +11,24 @@ struct making {
     const volatile int *stop;
     struct zf_document *out;
     size_t vocab;
-    bool inside; /* something stands in front */
-    struct span *spans;
-    struct zf_mark *marks;
+    bool inside;           /* something stands in front */
+    struct zf_mark *marks; /* where a part with other flags than the one before begins */
+    bool *trained;         /* [marks + 1]: what stands before the first, behind each */
     char *joined;
-    const char *text;           /* of the run */
-    size_t span_count, pending; /* bytes from `pending` on are not encoded yet */
 };
 
-/* What is behind `had` was encoded just now: are they ids of the model? */
-static enum zf_status check_ids(const struct making *m, size_t had, struct zf_err *e)
+enum zf_status zf_document_check(const struct zf_tokenizer *t, const int32_t *ids, size_t count, size_t vocab, struct zf_err *e)
 {
-    const struct zf_document *d = m->out;
-    for (size_t i = had; i < d->count; i++) {
-        int32_t id = (int32_t)d->tokens[i];
-        if (id >= 0 && (size_t)id < m->vocab && id <= ZF_TOKEN_ID) continue;
-        char *text;
-        ZF_TRY(zf_tokenizer_decode(m->t, &id, 1, false, &text, NULL, e));
-        zf_fail(e, ZF_FORMAT, NULL,
-                "its text has the token '%.64s' with id %d, but the model has %zu ids; the tokenizer belongs to another model", text, id,
-                m->vocab);
-        free(text);
-        return e->code;
-    }
-    return ZF_OK;
-}
-
-static enum zf_status encode(struct making *m, const char *text, size_t size, const struct zf_encode_options *o, struct zf_err *e)
-{
-    struct zf_document *d = m->out;
-    struct zf_ids ids = {(int32_t *)d->tokens, d->count, d->room};
-    size_t had = d->count;
-    enum zf_status s = zf_encode(m->encoder, text, size, o, &ids, e);
-    d->tokens = (uint32_t *)ids.ids;
-    d->count = ids.count;
-    d->room = ids.room;
-    m->inside = true;
-    return s == ZF_OK ? check_ids(m, had, e) : s;
+    size_t i = 0;
+    while (i < count && ids[i] >= 0 && (size_t)ids[i] < vocab && ids[i] <= ZF_TOKEN_ID) i++;
+    if (i == count) return ZF_OK;
+    char *text;
+    ZF_TRY(zf_tokenizer_decode(t, &ids[i], 1, false, &text, NULL, e));
+    zf_fail(e, ZF_FORMAT, NULL,
+            "its text has the token '%.64s' with id %d, but the model has %zu ids; the tokenizer belongs to another model", text, ids[i],
+            vocab);
+    free(text);
+    return ZF_FORMAT;
 }
 
 static enum zf_status add_id(struct making *m, int32_t id, bool trained, struct zf_err *e)
@@ -62,93 +37,53 @@ static enum zf_status add_id(struct making *m, int32_t id, bool trained, struct 
     void *p = d->tokens;
     enum zf_status s = zf_grow(&p, &d->room, d->count + 1, sizeof *d->tokens, e);
     d->tokens = p;
-    if (s != ZF_OK) return s;
-    d->tokens[d->count++] = (uint32_t)id;
-    ZF_TRY(check_ids(m, d->count - 1, e));
-    if (trained) d->tokens[d->count - 1] |= ZF_TOKEN_TRAINED;
-    return ZF_OK;
+    if (s == ZF_OK) s = zf_document_check(m->t, &id, 1, m->vocab, e);
+    if (s == ZF_OK) d->tokens[d->count++] = (uint32_t)id | (trained ? ZF_TOKEN_TRAINED : 0);
+    return s;
 }
 
-static void train(struct zf_document *d, size_t from, size_t to)
+static enum zf_status encode(struct making *m, const char *text, size_t size, bool specials, size_t marks, struct zf_err *e)
 {
-    for (size_t i = from; i < to && i < d->count; i++) d->tokens[i] |= ZF_TOKEN_TRAINED;
-}
-
-/* Encodes the run's bytes from `pending` up to `end` as ordinary text. */
-static enum zf_status flush(struct making *m, size_t end, struct zf_err *e)
-{
-    size_t begin = m->pending, had = m->out->count, first = 0, marks = 0;
-    if (end <= begin) return ZF_OK;
-    while (m->spans[first].end <= begin) first++;
-    for (size_t i = first; m->spans[i].end < end; i++) m->marks[marks++] = (struct zf_mark){.offset = m->spans[i].end - begin};
-    const struct zf_encode_options o = {.inside = m->inside, .stop = m->stop, .marks = m->marks, .mark_count = marks};
-    ZF_TRY(encode(m, m->text + begin, end - begin, &o, e));
-    m->pending = end;
+    struct zf_document *d = m->out;
+    struct zf_ids ids = {(int32_t *)d->tokens, d->count, d->room};
+    size_t had = d->count;
+    const struct zf_encode_options o = {.specials_in_text = specials,
+                                        .inside = m->inside,
+                                        .stop = m->stop,
+                                        .recognised = &d->recognised,
+                                        .marks = m->marks,
+                                        .mark_count = marks};
+    enum zf_status s = zf_encode(m->encoder, text, size, &o, &ids, e);
+    d->tokens = (uint32_t *)ids.ids;
+    d->count = ids.count;
+    d->room = ids.room;
+    m->inside = true;
+    ZF_TRY(s);
+    ZF_TRY(zf_document_check(m->t, ids.ids + had, ids.count - had, m->vocab, e));
     for (size_t i = 0; i <= marks; i++) {
-        if (!m->spans[first + i].trained) continue;
-        train(m->out, had + (i ? m->marks[i - 1].ended : 0), i < marks ? had + m->marks[i].begun : m->out->count);
+        size_t from = i ? m->marks[i - 1].ended : 0, to = i < marks ? m->marks[i].begun : d->count - had;
+        for (size_t k = from; m->trained[i] && k < to; k++) d->tokens[had + k] |= ZF_TOKEN_TRAINED;
     }
     return ZF_OK;
-}
-
-static bool is_trained(const struct making *m, size_t begin, size_t end)
-{
-    for (size_t i = 0, from = 0; i < m->span_count && from < end; from = m->spans[i++].end)
-        if (m->spans[i].end > begin && m->spans[i].trained) return true;
-    return false;
-}
-
-/* Added tokens spelled in bytes begin..end of the run, where they are recognised. Those that are searched for before the normalizer come
- * first; then, between them, the others. */
-static enum zf_status recognise(struct making *m, const struct zf_added *list, const struct zf_added *then, size_t begin, size_t end,
-                                struct zf_err *e)
-{
-    size_t from = begin, done = begin, low, high;
-    const struct zf_added_token *a;
-    while ((a = zf_added_next(list, m->text, end, &from, done, &low, &high))) {
-        if (then && low > done) ZF_TRY(recognise(m, then, NULL, done, low, e));
-        done = high;
-        if (low >= high) continue; /* another token took its white space */
-        ZF_TRY(flush(m, low, e));
-        ZF_TRY(add_id(m, a->id, is_trained(m, low, high), e));
-        m->pending = high;
-        m->inside = true;
-        m->out->recognised++;
-    }
-    return then && done < end ? recognise(m, then, NULL, done, end, e) : ZF_OK;
 }
 
 /* `count` texts that stand side by side. */
 static enum zf_status encode_run(struct making *m, const struct zf_part *parts, size_t count, struct zf_err *e)
 {
-    size_t size = 0;
-    m->span_count = m->pending = 0;
-    m->text = count == 1 ? parts[0].text : m->joined;
+    size_t size = 0, marks = 0;
+    const struct zf_part *last = NULL;
+    m->trained[0] = parts[0].trained;
     for (size_t i = 0; i < count; i++) {
         const struct zf_part *p = &parts[i];
-        if (!p->size) continue;
+        if (last && (last->trained != p->trained || last->specials != p->specials)) {
+            m->marks[marks++] = (struct zf_mark){.offset = size, .specials = p->specials};
+            m->trained[marks] = p->trained;
+        }
         if (count > 1) memcpy(m->joined + size, p->text, p->size);
         size += p->size;
-        struct span *last = m->span_count ? &m->spans[m->span_count - 1] : NULL;
-        if (!last || last->trained != p->trained || last->specials != p->specials)
-            m->spans[m->span_count++] = (struct span){.trained = p->trained, .specials = p->specials};
-        m->spans[m->span_count - 1].end = size;
+        last = p;
     }
-    if (m->span_count == 1 && m->spans[0].specials) { /* nothing to mark: as the tokenizer itself would */
-        size_t had = m->out->count;
-        const struct zf_encode_options o = {
-            .specials_in_text = true, .inside = m->inside, .stop = m->stop, .recognised = &m->out->recognised};
-        ZF_TRY(encode(m, m->text, size, &o, e));
-        if (m->spans[0].trained) train(m->out, had, m->out->count);
-        return ZF_OK;
-    }
-    for (size_t i = 0, begin = 0, n; i < m->span_count; i = n) { /* neighbours that are recognised are one text */
-        for (n = i + 1; n < m->span_count && m->spans[n].specials == m->spans[i].specials;) n++;
-        size_t end = m->spans[n - 1].end;
-        if (m->spans[i].specials) ZF_TRY(recognise(m, &m->t->raw, &m->t->normalized, begin, end, e));
-        begin = end;
-    }
-    return flush(m, size, e);
+    return encode(m, count > 1 ? m->joined : parts[0].text, size, parts[0].specials, marks, e);
 }
 
 static enum zf_status encode_parts(struct making *m, const struct zf_parts *parts, struct zf_err *e)
@@ -168,10 +103,10 @@ static enum zf_status encode_parts(struct making *m, const struct zf_parts *part
     return ZF_OK;
 }
 
-/* One block for spans, marks and the joined text of the longest run. */
+/* One block for marks, what is trained and the joined text of the longest run. */
 static enum zf_status make_room(struct making *m, const struct zf_parts *parts, void **block, struct zf_err *e)
 {
-    size_t most = 0, bytes = 0, n = parts->count, each = sizeof *m->spans + sizeof *m->marks;
+    size_t most = 0, bytes = 0, n = parts->count, each = sizeof *m->marks + sizeof *m->trained;
     for (size_t i = 0; i < n; i++) {
         const struct zf_part *p = &parts->list[i];
         bool neighbours = (i && parts->list[i - 1].id < 0) || (i + 1 < n && parts->list[i + 1].id < 0);
@@ -183,8 +118,8 @@ static enum zf_status make_room(struct making *m, const struct zf_parts *parts, 
     *block = malloc(n * each + most + 1);
     if (!*block) return zf_fail_memory(e, "a document");
     m->marks = *block;
-    m->spans = (struct span *)(m->marks + n);
-    m->joined = (char *)(m->spans + n);
+    m->trained = (bool *)(m->marks + n);
+    m->joined = (char *)(m->trained + n);
     return ZF_OK;
 }
 

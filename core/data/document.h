@@ -2,7 +2,8 @@
 #ifndef ZF_DATA_DOCUMENT_H
 #define ZF_DATA_DOCUMENT_H
 
-#include "core/data/chat.h"
+#include "core/data/parts.h"
+#include "core/tokenizer/tokenizer.h"
 
 /* A token as rows keep it: its id, and whether it is a target, and whether it begins a document. */
 enum { ZF_TOKEN_ID = 0x3FFFFFFF, ZF_TOKEN_TRAINED = 0x40000000 };
@@ -20,6 +21,9 @@ struct zf_document {  /* zeroed = empty; free(tokens) when done; reused */
     size_t recognised; /* special tokens found where parts allow them */
     bool spelled;      /* content spells a special token */
 };
+
+/* Are these ids of the model? ZF_FORMAT: the first that is not is named. */
+enum zf_status zf_document_check(const struct zf_tokenizer *t, const int32_t *ids, size_t count, size_t vocab, struct zf_err *e);
 
 /* A token is trained if any byte of it comes from a trained part. Texts that stand side by side are encoded as one, so that the ids are
  * those of the whole. An id of `vocab` or more is ZF_FORMAT. */

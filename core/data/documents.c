@@ -64,24 +64,15 @@ static size_t scan_paragraph(struct zf_text_scan *t, size_t *scan, const char *t
     }
 }
 
-enum documents { FILES, BLANK, SEPARATOR };
-
-static enum documents kind(const struct zf_reader *r)
-{
-    const char *documents = r->o.documents;
-    if (!documents || !*documents || !strcmp(documents, "file")) return FILES;
-    return strcmp(documents, "blank") ? SEPARATOR : BLANK;
-}
-
 static size_t scan(struct zf_reader *r, const char *text, size_t size)
 {
     struct zf_text_scan *t = &r->text;
     size_t known = t->end;
     if (t->found) return known;
-    switch (kind(r)) {
-    case FILES: known = scan_file(t, &r->scan, text, size, r->eof); break;
-    case BLANK: known = scan_paragraph(t, &r->scan, text, size, r->eof); break;
-    case SEPARATOR: known = scan_separator(t, &r->scan, text, size, r->eof, r->o.documents); break;
+    switch (r->documents) {
+    case ZF_DOCUMENTS_FILE: known = scan_file(t, &r->scan, text, size, r->eof); break;
+    case ZF_DOCUMENTS_BLANK: known = scan_paragraph(t, &r->scan, text, size, r->eof); break;
+    case ZF_DOCUMENTS_SEPARATOR: known = scan_separator(t, &r->scan, text, size, r->eof, r->o.documents); break;
     }
     return t->found ? t->end : known;
 }
@@ -103,12 +94,11 @@ static enum zf_found piece(struct zf_reader *r, struct zf_find *f, size_t n)
 static enum zf_found whole(struct zf_reader *r, struct zf_find *f, const char *text)
 {
     const struct zf_text_scan t = r->text;
-    enum documents k = kind(r);
-    bool blank = !t.inside && !r->skip && (!t.end || (k != FILES && is_blank(text, t.end)));
+    bool blank = !t.inside && !r->skip && (!t.end || (r->documents != ZF_DOCUMENTS_FILE && is_blank(text, t.end)));
     r->text = (struct zf_text_scan){0};
     f->size = blank ? 0 : t.end;
     f->next = t.next;
-    if (!blank || (k == SEPARATOR && t.next > t.end)) return ZF_FOUND_RECORD;
+    if (!blank || (r->documents == ZF_DOCUMENTS_SEPARATOR && t.next > t.end)) return ZF_FOUND_RECORD;
     return t.next ? ZF_FOUND_GAP : ZF_FOUND_END;
 }
 

@@ -2,31 +2,9 @@
 #include "core/base/json.h"
 #include "core/data/layout_impl.h"
 
-#include <stdalign.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum zf_status zf_fields_fail(const struct zf_fields *f, struct zf_err *e, const char *fmt, ...)
-{
-    char where[sizeof e->where];
-    va_list ap;
-    snprintf(where, sizeof where, "%.480s:%llu", f->file, (unsigned long long)f->record->line);
-    va_start(ap, fmt);
-    enum zf_status s = zf_vfail(e, ZF_FORMAT, where, fmt, ap);
-    va_end(ap);
-    return s;
-}
-
-void *zf_parts_array(struct zf_parts *p, size_t count, size_t element)
-{
-    struct zf_err e;
-    char *at;
-    size_t bytes;
-    if (__builtin_mul_overflow(count, element, &bytes) || __builtin_add_overflow(bytes, alignof(max_align_t), &bytes)) return NULL;
-    if (zf_parts_text(p, bytes, &at, &e) != ZF_OK) return NULL;
-    return at + (-(uintptr_t)at & (alignof(max_align_t) - 1));
-}
 
 static char first_character(const struct zf_fields *f)
 {
@@ -38,7 +16,7 @@ static char first_character(const struct zf_fields *f)
 static enum zf_status read_json(struct zf_fields *f, struct zf_parts *into, struct zf_err *e)
 {
     json_t *j;
-    enum zf_status s = zf_json_parse(&j, f->bytes, f->record->size, "", e);
+    enum zf_status s = zf_json_parse_at(&j, f->bytes, f->record->size, f->file, f->record->line, f->record->column, e);
     char first = first_character(f);
     if (s == ZF_OK) {
         into->json = j;
@@ -47,16 +25,11 @@ static enum zf_status read_json(struct zf_fields *f, struct zf_parts *into, stru
     }
     if (s != ZF_OK && s != ZF_FORMAT) return s;
     if (first == '[') {
-        return zf_fields_fail(f, e,
-                              "this looks like a JSON array; expected an object, {\"column\": ...}; if the whole file is an array, set "
-                              "format = json");
+        return zf_fail(e, ZF_FORMAT, NULL,
+                       "this looks like a JSON array; expected an object, {\"column\": ...}; if the whole file is an array, set "
+                       "format = json");
     }
-    if (first != '{') return zf_fields_fail(f, e, "this is no JSON object; expected {\"column\": ...} for a record");
-    unsigned long line = 0, column = 0;
-    if (sscanf(e->where, ":%lu:%lu", &line, &column) == 2) {
-        snprintf(e->where, sizeof e->where, "%.460s:%llu:%lu", f->file, (unsigned long long)f->record->line + (line ? line - 1 : 0),
-                 column);
-    }
+    if (first != '{') return zf_fail(e, ZF_FORMAT, NULL, "this is no JSON object; expected {\"column\": ...} for a record");
     return s;
 }
 
@@ -64,22 +37,12 @@ static enum zf_status read_table(struct zf_fields *f, enum zf_data_format format
 {
     const struct zf_record *r = f->record;
     size_t count = r->columns->count;
-    struct zf_text made = {0};
+    char *room;
     f->texts = zf_parts_array(into, count, sizeof *f->texts);
     f->sizes = zf_parts_array(into, count, sizeof *f->sizes);
     if (!f->texts || !f->sizes) return zf_fail_memory(e, "the fields of a record");
-    enum zf_status s = zf_csv_fields(format, f->bytes, r->size, count, f->texts, f->sizes, &made, e);
-    char *kept;
-    if (s == ZF_OK && made.size && (s = zf_parts_text(into, made.size, &kept, e)) == ZF_OK) {
-        memcpy(kept, made.data, made.size);
-        for (size_t i = 0; i < count; i++) {
-            size_t offset = (uintptr_t)f->texts[i] - (uintptr_t)made.data;
-            if (offset < made.size) f->texts[i] = kept + offset;
-        }
-    }
-    free(made.data);
-    if (s == ZF_FORMAT && !e->where[0]) snprintf(e->where, sizeof e->where, "%.480s:%llu", f->file, (unsigned long long)r->line);
-    return s;
+    ZF_TRY(zf_parts_text(into, r->size, &room, e));
+    return zf_csv_fields(format, f->bytes, r->size, count, f->texts, f->sizes, room, e);
 }
 
 enum zf_status zf_fields_read(struct zf_fields *f, enum zf_data_format format, const struct zf_record *record, const char *bytes,
@@ -130,7 +93,9 @@ void zf_fields_list(const struct zf_fields *f, char *to, size_t size)
     const char *name;
     to[0] = 0;
     for (size_t i = 0; (name = zf_fields_name(f, i)) && used < size; i++) {
-        int n = i < SHOWN ? snprintf(to + used, size - used, "%s`%.40s`", i ? ", " : "", name) : snprintf(to + used, size - used, ", ...");
+        char shown[44];
+        zf_text_show(shown, sizeof shown, name, strlen(name));
+        int n = i < SHOWN ? snprintf(to + used, size - used, "%s`%s`", i ? ", " : "", shown) : snprintf(to + used, size - used, ", ...");
         used += n > 0 ? (size_t)n : 0;
         if (i == SHOWN) break;
     }
@@ -191,8 +156,8 @@ enum zf_status zf_fields_get(const struct zf_fields *f, const char *name, struct
     case JSON_INTEGER:
     case JSON_REAL: written(f, place_of(f, name), out); break;
     default:
-        return zf_fields_fail(f, e, "`%.80s` holds %s; expected text or a number in a column", name,
-                              json_is_array(v) ? "a list" : "an object");
+        return zf_fail(e, ZF_FORMAT, NULL, "`%.80s` holds %s; expected text or a number in a column", name,
+                       json_is_array(v) ? "a list" : "an object");
     }
     return ZF_OK;
 }

@@ -13,27 +13,40 @@ enum { HEAD = 4096 };
 
 static const struct {
     const char *extension;
-    enum zf_data_format format; /* AUTO: none of ours; `todo` says what to do */
-    const char *todo;
+    enum zf_data_format format;
 } extensions[] = {
-    {".txt", ZF_DATA_TEXT},
-    {".text", ZF_DATA_TEXT},
-    {".md", ZF_DATA_TEXT},
-    {".jsonl", ZF_DATA_JSONL},
-    {".ndjson", ZF_DATA_JSONL},
-    {".json", ZF_DATA_JSON},
-    {".tsv", ZF_DATA_TSV},
-    {".tab", ZF_DATA_TSV},
-    {".csv", ZF_DATA_CSV},
-    {".safetensors", ZF_DATA_TOKENS},
-    {".gz", ZF_DATA_AUTO, "unpack it first (gunzip)"},
-    {".zst", ZF_DATA_AUTO, "unpack it first (unzstd)"},
-    {".xz", ZF_DATA_AUTO, "unpack it first (unxz)"},
-    {".bz2", ZF_DATA_AUTO, "unpack it first (bunzip2)"},
-    {".zip", ZF_DATA_AUTO, "unpack it first (unzip)"},
-    {".parquet", ZF_DATA_AUTO, "write it as jsonl first (pandas: read_parquet, to_json(orient='records', lines=True))"},
-    {".arrow", ZF_DATA_AUTO, "write it as jsonl first (datasets: to_json)"},
+    {".txt", ZF_DATA_TEXT},  {".text", ZF_DATA_TEXT}, {".md", ZF_DATA_TEXT}, {".jsonl", ZF_DATA_JSONL}, {".ndjson", ZF_DATA_JSONL},
+    {".json", ZF_DATA_JSON}, {".tsv", ZF_DATA_TSV},   {".tab", ZF_DATA_TSV}, {".csv", ZF_DATA_CSV},     {".safetensors", ZF_DATA_TOKENS},
 };
+
+/* What people take for data by mistake. */
+static const struct other {
+    const char *extension; /* NULL: told by its bytes only */
+    const char *magic;
+    struct zf_other is;
+} others[] = {
+    {".gz", "\x1F\x8B", {"compressed by gzip", "unpack it first (gunzip)"}},
+    {".zst", "\x28\xB5\x2F\xFD", {"compressed by zstd", "unpack it first (unzstd)"}},
+    {".xz",
+     "\xFD"
+     "7zXZ",
+     {"compressed by xz", "unpack it first (unxz)"}},
+    {".bz2", "BZh91AY", {"compressed by bzip2", "unpack it first (bunzip2)"}},
+    {".zip", "PK\3\4", {"a zip archive", "unpack it first (unzip)"}},
+    {".parquet", "PAR1", {"a Parquet file", "write it as jsonl first (pandas: read_parquet, to_json(orient='records', lines=True))"}},
+    {".arrow", "ARROW1", {"an Arrow file", "write it as jsonl first (datasets: to_json)"}},
+    {NULL, "\xFF\xFE", {"UTF-16 text", "expected UTF-8: convert it (iconv -f UTF-16 -t UTF-8)"}},
+    {NULL, "\xFE\xFF", {"UTF-16 text", "expected UTF-8: convert it (iconv -f UTF-16 -t UTF-8)"}},
+};
+
+const struct zf_other *zf_other_file(const char *head, size_t size)
+{
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        size_t n = strlen(others[i].magic);
+        if (size >= n && !memcmp(head, others[i].magic, n)) return &others[i].is;
+    }
+    return NULL;
+}
 
 const char *zf_data_format_name(enum zf_data_format f)
 {
@@ -77,11 +90,12 @@ enum zf_status zf_data_format_find(enum zf_data_format *format, const char *file
 {
     if (*format != ZF_DATA_AUTO) return ZF_OK;
     const char *name = strrchr(file, '/'), *dot = strrchr(name ? name + 1 : file, '.');
-    for (size_t i = 0; dot && i < sizeof extensions / sizeof *extensions; i++) {
-        if (strcasecmp(dot, extensions[i].extension)) continue;
-        if (extensions[i].todo) return zf_fail(e, ZF_USAGE, file, "%s files cannot be read; %s", dot, extensions[i].todo);
-        *format = extensions[i].format;
+    for (size_t i = 0; dot && i < sizeof others / sizeof *others; i++) {
+        if (!others[i].extension || strcasecmp(dot, others[i].extension)) continue;
+        return zf_fail(e, ZF_USAGE, file, "%s files cannot be read; %s", dot, others[i].is.todo);
     }
+    for (size_t i = 0; dot && i < sizeof extensions / sizeof *extensions; i++)
+        if (!strcasecmp(dot, extensions[i].extension)) *format = extensions[i].format;
     if (*format == ZF_DATA_JSON || *format == ZF_DATA_JSONL) {
         char head[HEAD];
         size_t size;

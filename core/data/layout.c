@@ -10,21 +10,33 @@
 static const struct row {
     enum zf_shape shape;
     const char *columns[2];
+    bool inputs;
 } rows[] = {{ZF_SHAPE_CHAT, {"messages", NULL}},
             {ZF_SHAPE_CHAT, {"conversations", NULL}},
             {ZF_SHAPE_PAIR, {"prompt", "completion"}},
             {ZF_SHAPE_PAIR, {"prompt", "response"}},
             {ZF_SHAPE_PAIR, {"prompt", "chosen"}},
-            {ZF_SHAPE_TURNS, {"instruction", "output"}},
-            {ZF_SHAPE_TURNS, {"instruction", "response"}},
+            {ZF_SHAPE_TURNS, {"instruction", "output"}, true},
+            {ZF_SHAPE_TURNS, {"instruction", "response"}, true},
             {ZF_SHAPE_TURNS, {"question", "answer"}},
             {ZF_SHAPE_TURNS, {"query", "response"}},
             {ZF_SHAPE_TEXT, {"text", NULL}},
             {ZF_SHAPE_TEXT, {"content", NULL}},
             {ZF_SHAPE_TEXT, {"document", NULL}}};
-static const char known[] =
-    "`messages` or `conversations` (lists); `prompt` with `completion`, `response` or `chosen`; `instruction` with `output` or `response`; "
-    "`question` with `answer`; `query` with `response`; `text`, `content` or `document`";
+/* "`messages` (a list), ..., `prompt` with `completion`, ..." */
+static void list_known(char *to, size_t size)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows && used < size; i++) {
+        const struct row *r = &rows[i];
+        int n = snprintf(to + used, size - used, "%s`%s`%s%s%s", i ? ", " : "", r->columns[0], r->columns[1] ? " with `" : "",
+                         r->columns[1] ? r->columns[1] : "",
+                         r->columns[1]               ? "`"
+                         : r->shape == ZF_SHAPE_CHAT ? " (a list)"
+                                                     : "");
+        used += n > 0 ? (size_t)n : 0;
+    }
+}
 
 static bool is_list(const struct zf_fields *f, const char *name)
 {
@@ -34,12 +46,13 @@ static bool is_list(const struct zf_fields *f, const char *name)
 static enum zf_status use_row(struct zf_layout *l, const struct row *row, const struct zf_fields *f, struct zf_err *e)
 {
     l->shape = row->shape;
+    l->inputs = row->inputs;
     memcpy(l->columns, row->columns, sizeof l->columns);
     if (row->shape != ZF_SHAPE_PAIR) return ZF_OK;
     bool prompt = is_list(f, row->columns[0]), response = is_list(f, row->columns[1]);
     if (prompt != response) {
-        return zf_fields_fail(f, e, "one of `%s` and `%s` is a list of messages, the other is not; expected two lists or two texts",
-                              row->columns[0], row->columns[1]);
+        return zf_fail(e, ZF_FORMAT, NULL, "one of `%s` and `%s` is a list of messages, the other is not; expected two lists or two texts",
+                       row->columns[0], row->columns[1]);
     }
     if (prompt) {
         l->shape = ZF_SHAPE_CHAT;
@@ -61,15 +74,16 @@ static enum zf_status find_shape(struct zf_layout *l, const struct zf_fields *f,
         if (o->prompt) ZF_TRY(zf_template_parse(&l->prompt, &l->arena, "prompt", o->prompt, f, e));
         return o->response ? zf_template_parse(&l->response, &l->arena, "response", o->response, f, e) : ZF_OK;
     }
-    if (!zf_fields_name(f, 0)) return zf_fields_fail(f, e, "the record has no columns; expected {\"column\": ...}");
+    if (!zf_fields_name(f, 0)) return zf_fail(e, ZF_FORMAT, NULL, "the record has no columns; expected {\"column\": ...}");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
         if (row->shape == ZF_SHAPE_CHAT ? !is_list(f, row->columns[0]) : !zf_fields_has(f, row->columns[0])) continue;
         if (row->columns[1] && !zf_fields_has(f, row->columns[1])) continue;
         return use_row(l, row, f, e);
     }
-    char all[512];
+    char all[512], known[512];
     zf_fields_list(f, all, sizeof all);
+    list_known(known, sizeof known);
     return zf_fail(e, ZF_USAGE, f->file,
                    "its columns (%s) do not say what is to be learnt; known are %s; set prompt and response to templates such as {%.40s}",
                    all, known, zf_fields_name(f, 0));
@@ -85,11 +99,8 @@ static enum zf_status find_choice_piece(struct zf_layout *l, const struct zf_fie
         if (!l->response.pieces[i].column) continue;
         if (first == SIZE_MAX) first = i;
         ZF_TRY(zf_fields_get(f, l->response.pieces[i].text, &v, e));
-        for (size_t k = 0; k < l->o.choice_count; k++) {
-            const char *value = l->o.choices[k].value;
-            l->choice_piece = i;
-            if (strlen(value) == v.size && !memcmp(value, v.text, v.size)) return ZF_OK;
-        }
+        l->choice_piece = i;
+        if (zf_layout_choice(l, v.text, v.size) >= 0) return ZF_OK;
     }
     l->choice_piece = first;
     if (l->shape == ZF_SHAPE_PAIR && first != SIZE_MAX) return ZF_OK;
@@ -131,21 +142,18 @@ static enum zf_status find_front(struct zf_layout *l, struct zf_err *e)
 
 static void show_text(FILE *to, const char *text, size_t size)
 {
-    enum { SHOWN = 120 };
-    for (size_t i = 0; i < size && i < SHOWN; i++) {
-        if (text[i] == '\n')
-            fputs("\\n", to);
-        else
-            fputc((unsigned char)text[i] < ' ' ? ' ' : text[i], to);
-    }
-    if (size > SHOWN) fputs("...", to);
+    char shown[128];
+    zf_text_show(shown, sizeof shown, text, size);
+    fputs(shown, to);
 }
 
 static void show_template(FILE *to, const char *name, const struct zf_template *t)
 {
     fprintf(to, "%s ", name);
     if (t->count == 1 && t->pieces[0].column) {
-        fprintf(to, "from `%s`", t->pieces[0].text);
+        fputs("from `", to);
+        show_text(to, t->pieces[0].text, t->pieces[0].size);
+        fputc('`', to);
         return;
     }
     fputc('"', to);
@@ -163,7 +171,7 @@ static bool is_used(const struct zf_layout *l, const char *column)
     bool chat = l->shape == ZF_SHAPE_CHAT || l->shape == ZF_SHAPE_TURNS;
     for (size_t i = 0; i < 2; i++) {
         if (l->columns[i] && !strcmp(l->columns[i], column)) return true;
-        if (l->columns[0] && !strcmp(l->columns[0], "instruction") && !strcmp(zf_turn_inputs[i], column)) return true;
+        if (l->inputs && !strcmp(zf_turn_inputs[i], column)) return true;
         for (size_t k = 0; k < both[i]->count; k++)
             if (both[i]->pieces[k].column && !strcmp(both[i]->pieces[k].text, column)) return true;
     }
@@ -177,7 +185,11 @@ static void show_unused(FILE *to, const struct zf_layout *l, const struct zf_fie
     size_t unused = 0;
     for (size_t i = 0; (name = zf_fields_name(f, i)); i++) {
         if (is_used(l, name)) continue;
-        if (unused < SHOWN) fprintf(to, "%s`%.40s`", unused ? ", " : "; not used: ", name);
+        if (unused < SHOWN) {
+            char shown[44];
+            zf_text_show(shown, sizeof shown, name, strlen(name));
+            fprintf(to, "%s`%s`", unused ? ", " : "; not used: ", shown);
+        }
         if (unused++ == SHOWN) {
             fputs(", ...", to);
             break;
@@ -204,7 +216,7 @@ static enum zf_status show(FILE *to, const struct zf_layout *l, const struct zf_
         if (l->columns[1]) fprintf(to, " and `%s`", l->columns[1]);
     } else if (l->shape == ZF_SHAPE_TURNS) {
         fprintf(to, "user from `%s`", l->columns[0]);
-        for (size_t i = 0; !strcmp(l->columns[0], "instruction") && i < 2; i++) {
+        for (size_t i = 0; l->inputs && i < 2; i++) {
             if (!zf_fields_has(f, zf_turn_inputs[i])) continue;
             fprintf(to, " and `%s`", zf_turn_inputs[i]);
             break;
@@ -328,6 +340,11 @@ void zf_layout_close(struct zf_layout *l)
     free(l->front_text);
     free(l->describe);
     free(l);
+}
+
+bool zf_layout_is_chat(const struct zf_layout *l)
+{
+    return l->chat;
 }
 
 const char *zf_layout_describe(const struct zf_layout *l)

@@ -28,7 +28,7 @@ struct zf_layout_options {
 
 struct zf_layout;
 
-/* `record`, of `bytes`, is the first one; its place is FILE:LINE of `file`. ZF_FORMAT: it is no record; ZF_USAGE: its columns (which are
+/* `record`, of `bytes`, is the first one. ZF_FORMAT, as below: it is no record; ZF_USAGE: its columns (which are
  * named) say nothing, or a template names one that is not there. */
 enum zf_status zf_layout_open(struct zf_layout **out, const struct zf_layout_options *o, const struct zf_record *record, const char *bytes,
                               const char *file, struct zf_err *e);
@@ -38,9 +38,11 @@ void zf_layout_close(struct zf_layout *l);
 const char *zf_layout_describe(const struct zf_layout *l);
 const unsigned char *zf_layout_hash(const struct zf_layout *l); /* [16]: of all that decides on its documents */
 
+bool zf_layout_is_chat(const struct zf_layout *l); /* its documents are written by a chat template */
+
 /* Record -> parts (cleared first; none: an empty record). `choice` >= 0: with this choice's text instead of the record's own; < 0: as it
- * is. *chosen (may be NULL): which of the choices is the record's own, -1: none of them. ZF_FORMAT with FILE:LINE[:COLUMN]: it cannot be
- * read, or lacks what the first one had. */
+ * is. *chosen (may be NULL): which of the choices is the record's own, -1: none of them. ZF_FORMAT: it cannot be read,
+ * or lacks what the first one had; with a place where that is not the record itself. */
 enum zf_status zf_layout_render(const struct zf_layout *l, const struct zf_record *record, const char *bytes, const char *file, int choice,
                                 struct zf_parts *out, int *chosen, struct zf_err *e);
 

@@ -20,20 +20,16 @@ struct zf_field {
     size_t size;
 };
 
-/* Clears `into` and keeps there what the fields point to. */
+/* Clears `into` and keeps there what the fields point to. A record that cannot be used is ZF_FORMAT, here and in all that works on fields,
+ * with FILE:LINE:COLUMN where it is no JSON and no place else: the caller knows where the record is. */
 enum zf_status zf_fields_read(struct zf_fields *f, enum zf_data_format format, const struct zf_record *record, const char *bytes,
                               const char *file, struct zf_parts *into, struct zf_err *e);
 /* A column's value as text: strings as they are, numbers and booleans as JSON writes them. ZF_FORMAT for a list or an object. */
 enum zf_status zf_fields_get(const struct zf_fields *f, const char *name, struct zf_field *out, struct zf_err *e);
-const json_t *zf_fields_json(const struct zf_fields *f, const char *name);                       /* NULL: none, or a table */
-const char *zf_fields_name(const struct zf_fields *f, size_t index);                             /* NULL: no more columns */
-bool zf_fields_has(const struct zf_fields *f, const char *name);                                 /* also if it is null */
-void zf_fields_list(const struct zf_fields *f, char *to, size_t size);                           /* "`a`, `b`" */
-enum zf_status zf_fields_fail(const struct zf_fields *f, struct zf_err *e, const char *fmt, ...) /* ZF_FORMAT at FILE:LINE */
-    __attribute__((format(printf, 3, 4)));
-
-/* Room for `count` elements of any type, until the next clear of the parts. NULL: no memory. */
-void *zf_parts_array(struct zf_parts *p, size_t count, size_t element);
+const json_t *zf_fields_json(const struct zf_fields *f, const char *name); /* NULL: none, or a table */
+const char *zf_fields_name(const struct zf_fields *f, size_t index);       /* NULL: no more columns */
+bool zf_fields_has(const struct zf_fields *f, const char *name);           /* also if it is null */
+void zf_fields_list(const struct zf_fields *f, char *to, size_t size);     /* "`a`, `b`" */
 
 struct zf_template_piece {
     const char *text; /* a literal, or a column's name */
@@ -59,6 +55,7 @@ struct zf_layout {
     struct zf_layout_options o; /* its strings are not kept */
     enum zf_shape shape;
     const char *columns[2];              /* CHAT: lists of messages; TURNS: user's, assistant's; TEXT: the text */
+    bool inputs;                         /* TURNS: zf_turn_inputs are looked for */
     struct zf_template prompt, response; /* PAIR */
     size_t choice_piece;                 /* of the response */
     struct zf_chat *chat;                /* CHAT, TURNS */
@@ -69,6 +66,9 @@ struct zf_layout {
     char *describe;
     unsigned char hash[16];
 };
+
+/* Which of the choices this value is; -1: none. */
+int zf_layout_choice(const struct zf_layout *l, const char *value, size_t size);
 
 /* The messages of a record, in the parts' storage. *count = 0: nobody says anything. */
 enum zf_status zf_messages_read(const struct zf_layout *l, const struct zf_fields *f, struct zf_parts *into, struct zf_message **out,

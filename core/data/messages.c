@@ -39,9 +39,9 @@ static enum zf_status refuse_unsupported(const struct reading *r, const json_t *
 {
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         if (says_nothing(json_object_get(j, refused[i].key))) continue;
-        if (!r->column) return zf_fields_fail(r->f, r->e, "it has `%s`, which is not supported; %s", refused[i].key, refused[i].advice);
-        return zf_fields_fail(r->f, r->e, "`%s`[%zu] has `%s`, which is not supported; %s", r->column, r->index, refused[i].key,
-                              refused[i].advice);
+        if (!r->column) return zf_fail(r->e, ZF_FORMAT, NULL, "it has `%s`, which is not supported; %s", refused[i].key, refused[i].advice);
+        return zf_fail(r->e, ZF_FORMAT, NULL, "`%s`[%zu] has `%s`, which is not supported; %s", r->column, r->index, refused[i].key,
+                       refused[i].advice);
     }
     return ZF_OK;
 }
@@ -72,16 +72,16 @@ static enum zf_status read_content(const struct reading *r, const json_t *conten
         return ZF_OK;
     }
     if (!json_is_array(content)) {
-        return zf_fields_fail(r->f, r->e, "`%s`[%zu] has no text; expected a string as its content, or a list of text parts", r->column,
-                              r->index);
+        return zf_fail(r->e, ZF_FORMAT, NULL, "`%s`[%zu] has no text; expected a string as its content, or a list of text parts", r->column,
+                       r->index);
     }
     size_t n = json_array_size(content);
     for (size_t i = 0; i < n; i++) {
         const json_t *part = json_array_get(content, i), *text = part_text(part), *type = json_object_get(part, "type");
         if (!text) {
-            return zf_fields_fail(r->f, r->e, "part %zu of the content of `%s`[%zu]%s%.40s is no text; only text is trained: remove it", i,
-                                  r->column, r->index, json_is_string(type) ? ", of type " : "",
-                                  json_is_string(type) ? json_string_value(type) : "");
+            return zf_fail(r->e, ZF_FORMAT, NULL, "part %zu of the content of `%s`[%zu]%s%.40s is no text; only text is trained: remove it",
+                           i, r->column, r->index, json_is_string(type) ? ", of type " : "",
+                           json_is_string(type) ? json_string_value(type) : "");
         }
         m->size += json_string_length(text);
     }
@@ -106,14 +106,14 @@ static enum zf_status read_weight(const struct reading *r, const json_t *j, stru
         if (weight == 0) {
             m->untrained = assistant;
         } else if (weight != 1) {
-            return zf_fields_fail(r->f, r->e, "`%s` of `%s`[%zu] is neither 0 nor 1 (nor false or true); a turn is trained or it is not",
-                                  weights[i], r->column, r->index);
+            return zf_fail(r->e, ZF_FORMAT, NULL,
+                           "`%s` of `%s`[%zu] is neither 0 nor 1 (nor false or true); a turn is trained or it is not", weights[i],
+                           r->column, r->index);
         } else if (!assistant && !r->l->o.train_all) {
-            return zf_fields_fail(
-                r->f, r->e,
-                "`%s` asks to train on `%s`[%zu], a turn of role %.40s; only turns of the assistant are trained: set it to "
-                "0, or train_on = all",
-                weights[i], r->column, r->index, m->role);
+            return zf_fail(r->e, ZF_FORMAT, NULL,
+                           "`%s` asks to train on `%s`[%zu], a turn of role %.40s; only turns of the assistant are trained: set it to "
+                           "0, or train_on = all",
+                           weights[i], r->column, r->index, m->role);
         }
     }
     return ZF_OK;
@@ -123,12 +123,12 @@ static enum zf_status read_message(const struct reading *r, const json_t *j, str
 {
     *m = (struct zf_message){0};
     if (!json_is_object(j)) {
-        return zf_fields_fail(r->f, r->e, "`%s`[%zu] is no object; expected {\"role\": ..., \"content\": ...}", r->column, r->index);
+        return zf_fail(r->e, ZF_FORMAT, NULL, "`%s`[%zu] is no object; expected {\"role\": ..., \"content\": ...}", r->column, r->index);
     }
     const json_t *role = first_of(j, "role", "from", NULL);
     if (!json_is_string(role)) {
-        return zf_fields_fail(r->f, r->e, "`%s`[%zu] has no role; expected \"role\" (or \"from\"): system, user, assistant or tool",
-                              r->column, r->index);
+        return zf_fail(r->e, ZF_FORMAT, NULL, "`%s`[%zu] has no role; expected \"role\" (or \"from\"): system, user, assistant or tool",
+                       r->column, r->index);
     }
     m->role = json_string_value(role);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
@@ -144,8 +144,8 @@ static enum zf_status read_turn(const struct zf_layout *l, const struct zf_field
 {
     struct zf_field user, extra = {.size = 0};
     ZF_TRY(zf_fields_get(f, l->columns[0], &user, e));
-    if (user.missing) return zf_fields_fail(f, e, "it has no `%s`, as the first record had", l->columns[0]);
-    for (size_t i = 0; !strcmp(l->columns[0], "instruction") && i < sizeof zf_turn_inputs / sizeof *zf_turn_inputs; i++) {
+    if (user.missing) return zf_fail(e, ZF_FORMAT, NULL, "it has no `%s`, as the first record had", l->columns[0]);
+    for (size_t i = 0; l->inputs && i < sizeof zf_turn_inputs / sizeof *zf_turn_inputs; i++) {
         ZF_TRY(zf_fields_get(f, zf_turn_inputs[i], &extra, e));
         if (!extra.missing) break;
     }
@@ -173,8 +173,8 @@ static enum zf_status read_turns(const struct zf_layout *l, const struct zf_fiel
         return ZF_OK;
     }
     if (answer.missing || answer.null) {
-        return zf_fields_fail(f, e, "its `%s` is %s; expected a text to train on (an empty one is possible)", l->columns[1],
-                              answer.missing ? "missing" : "null");
+        return zf_fail(e, ZF_FORMAT, NULL, "its `%s` is %s; expected a text to train on (an empty one is possible)", l->columns[1],
+                       answer.missing ? "missing" : "null");
     }
     list[(*count)++] = (struct zf_message){.role = "assistant", .content = answer.text, .size = answer.size};
     return ZF_OK;
@@ -190,8 +190,8 @@ enum zf_status zf_messages_read(const struct zf_layout *l, const struct zf_field
     for (size_t i = 0; !turns && i < 2 && l->columns[i]; i++) {
         lists[i] = zf_fields_json(f, l->columns[i]);
         if (!json_is_array(lists[i])) {
-            return zf_fields_fail(f, e, "its `%s` is %s; expected a list of messages, as in the first record", l->columns[i],
-                                  lists[i] ? "no list" : "missing");
+            return zf_fail(e, ZF_FORMAT, NULL, "its `%s` is %s; expected a list of messages, as in the first record", l->columns[i],
+                           lists[i] ? "no list" : "missing");
         }
         room += json_array_size(lists[i]);
     }
@@ -201,7 +201,7 @@ enum zf_status zf_messages_read(const struct zf_layout *l, const struct zf_field
     if (f->json) ZF_TRY(refuse_unsupported(&r, f->json));
     const json_t *system = zf_fields_json(f, "system");
     if (system && !json_is_null(system) && !json_is_string(system))
-        return zf_fields_fail(f, e, "its `system` is no text; expected a string");
+        return zf_fail(e, ZF_FORMAT, NULL, "its `system` is no text; expected a string");
     if (json_string_length(system))
         list[(*count)++] = (struct zf_message){.role = "system", .content = json_string_value(system), .size = json_string_length(system)};
     if (turns) ZF_TRY(read_turns(l, f, into, list, count, e));

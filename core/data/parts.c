@@ -1,8 +1,8 @@
 /* The list of parts of one document and the storage of the texts that had to be made for it. Owned by one thread, reused from record to
  * record: clear keeps the memory, but not what a single huge record needed. */
-#include "core/data/chat.h"
-#include "core/tokenizer/text.h"
+#include "core/data/parts.h"
 
+#include <stdalign.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,6 +50,16 @@ enum zf_status zf_parts_text(struct zf_parts *p, size_t size, char **out, struct
     *out = t->data + t->size;
     t->size += size;
     return ZF_OK;
+}
+
+void *zf_parts_array(struct zf_parts *p, size_t count, size_t element)
+{
+    struct zf_err e;
+    char *at;
+    size_t bytes;
+    if (__builtin_mul_overflow(count, element, &bytes) || __builtin_add_overflow(bytes, alignof(max_align_t), &bytes)) return NULL;
+    if (zf_parts_text(p, bytes, &at, &e) != ZF_OK) return NULL;
+    return at + (-(uintptr_t)at & (alignof(max_align_t) - 1));
 }
 
 void zf_parts_clear(struct zf_parts *p)

@@ -65,15 +65,10 @@ enum zf_found zf_reader_bad(const struct zf_reader *r, size_t offset, struct zf_
 {
     char where[sizeof e->where];
     uint64_t line = r->line, column = r->column;
-    if (offset == ZF_WHOLE) {
-        snprintf(where, sizeof where, "%.460s:%llu", r->o.files[r->file], (unsigned long long)line);
-    } else {
-        move(&line, &column, r->buffer + r->begin, offset);
-        snprintf(where, sizeof where, "%.460s:%llu:%llu", r->o.files[r->file], (unsigned long long)line, (unsigned long long)column);
-    }
+    if (offset != ZF_WHOLE) move(&line, &column, r->buffer + r->begin, offset);
     va_list ap;
     va_start(ap, fmt);
-    zf_vfail(e, ZF_FORMAT, where, fmt, ap);
+    zf_vfail(e, ZF_FORMAT, zf_place(where, sizeof where, r->o.files[r->file], line, offset == ZF_WHOLE ? 0 : column), fmt, ap);
     va_end(ap);
     return ZF_FOUND_BAD;
 }
@@ -140,26 +135,8 @@ static enum zf_status open_file(struct zf_reader *r, struct zf_err *e)
     return ZF_OK;
 }
 
-/* What people take for data by mistake. */
 static enum zf_found check_head(struct zf_reader *r, struct zf_err *e)
 {
-    static const struct {
-        const char *magic;
-        size_t size;
-        const char *what, *todo;
-    } others[] = {
-        {"\x1F\x8B", 2, "compressed by gzip", "unpack it first (gunzip)"},
-        {"\x28\xB5\x2F\xFD", 4, "compressed by zstd", "unpack it first (unzstd)"},
-        {"\xFD"
-         "7zXZ",
-         5, "compressed by xz", "unpack it first (unxz)"},
-        {"BZh91AY", 7, "compressed by bzip2", "unpack it first (bunzip2)"},
-        {"PK\3\4", 4, "a zip archive", "unpack it first (unzip)"},
-        {"PAR1", 4, "a Parquet file", "write it as jsonl first (pandas: read_parquet, to_json(orient='records', lines=True))"},
-        {"ARROW1", 6, "an Arrow file", "write it as jsonl first (datasets: to_json)"},
-        {"\xFF\xFE", 2, "UTF-16 text", "expected UTF-8: convert it (iconv -f UTF-16 -t UTF-8)"},
-        {"\xFE\xFF", 2, "UTF-16 text", "expected UTF-8: convert it (iconv -f UTF-16 -t UTF-8)"},
-    };
     size_t size;
     const char *s = zf_reader_front(r, &size);
     if (size >= 3 && !memcmp(s, "\xEF\xBB\xBF", 3)) {
@@ -167,10 +144,8 @@ static enum zf_found check_head(struct zf_reader *r, struct zf_err *e)
         r->column = 1;
         s = zf_reader_front(r, &size);
     }
-    for (size_t i = 0; i < sizeof others / sizeof *others && !r->o.any_bytes; i++) {
-        if (size < others[i].size || memcmp(s, others[i].magic, others[i].size)) continue;
-        return zf_reader_bad(r, 0, e, "the file is %s; %s", others[i].what, others[i].todo);
-    }
+    const struct zf_other *other = r->o.any_bytes ? NULL : zf_other_file(s, size);
+    if (other) return zf_reader_bad(r, 0, e, "the file is %s; %s", other->what, other->todo);
     if (!r->o.any_bytes && size >= 4 && !s[0] != !s[1] && !s[0] == !s[2] && !s[1] == !s[3]) {
         return zf_reader_bad(r, 0, e,
                              "every other byte is 0: the file looks like UTF-16; expected UTF-8: convert it (iconv -f UTF-16%s -t UTF-8)",
@@ -184,13 +159,15 @@ static enum zf_found check_head(struct zf_reader *r, struct zf_err *e)
     return ZF_FOUND_MORE;
 }
 
-static enum zf_found bad_utf8(const struct zf_reader *r, size_t at, struct zf_err *e)
+static enum zf_found bad_utf8(const struct zf_reader *r, size_t at, bool inside, struct zf_err *e)
 {
     return zf_reader_bad(r, at, e,
                          "byte 0x%02X at offset %llu is no UTF-8; expected UTF-8 text: convert the file (iconv -f ISO-8859-1 -t UTF-8), or "
                          "set skip_bad = yes to leave the %s out",
                          (unsigned char)r->buffer[r->begin + at], (unsigned long long)(r->offset + at),
-                         r->o.format == ZF_DATA_TEXT ? "document" : "record");
+                         r->o.format != ZF_DATA_TEXT ? "record"
+                         : inside                    ? "rest of the document"
+                                                     : "document");
 }
 
 static enum zf_found too_long(const struct zf_reader *r, struct zf_err *e)
@@ -227,6 +204,7 @@ enum zf_found zf_scan_line(struct zf_reader *r, struct zf_find *f, struct zf_err
 /* What is at the front of the open file, as far as the buffer shows it. */
 static enum zf_found find(struct zf_reader *r, struct zf_find *f, struct zf_err *e)
 {
+    bool inside = r->text.inside;
     enum zf_found found = formats[r->o.format].scan(r, f, e);
     if (r->skip) {
         if (found == ZF_FOUND_MORE) {
@@ -246,7 +224,7 @@ static enum zf_found find(struct zf_reader *r, struct zf_find *f, struct zf_err 
         if (f->size > zf_reader_limit)
             found = too_long(r, e);
         else if (good < f->size)
-            found = bad_utf8(r, good, e);
+            found = bad_utf8(r, good, inside, e);
         else if (formats[r->o.format].accept)
             found = formats[r->o.format].accept(r, f, e);
     }
@@ -277,7 +255,8 @@ static enum zf_status next_in_file(struct zf_reader *r, struct zf_text *into, st
             return ZF_OK;
         }
         if (found != ZF_FOUND_GAP) {
-            *out = (struct zf_record){.file = (uint32_t)r->file, .line = r->line, .begin = into->size, .first = first, .last = true};
+            *out = (struct zf_record){
+                .file = (uint32_t)r->file, .line = r->line, .column = r->column, .begin = into->size, .first = first, .last = true};
         }
         if (found == ZF_FOUND_RECORD) {
             ZF_TRY(zf_text_add(into, r->buffer + r->begin, f.size, e));
@@ -301,7 +280,8 @@ enum zf_status zf_reader_next(struct zf_reader *r, struct zf_text *into, struct 
             if (r->file == r->o.file_count) return ZF_OK;
             ZF_TRY(open_file(r, e));
             if (check_head(r, e) == ZF_FOUND_BAD) {
-                *out = (struct zf_record){.file = (uint32_t)r->file, .line = 1, .begin = into->size, .first = true, .last = true};
+                *out =
+                    (struct zf_record){.file = (uint32_t)r->file, .line = 1, .column = 1, .begin = into->size, .first = true, .last = true};
                 r->any = true;
                 r->done = true;
                 return e->code;
@@ -361,6 +341,8 @@ enum zf_status zf_reader_open(struct zf_reader **out, const struct zf_reader_opt
     struct zf_reader *r = calloc(1, sizeof *r);
     if (!r) return zf_fail_memory(e, "the reader");
     r->o = *o;
+    const char *d = o->documents && *o->documents ? o->documents : "file";
+    r->documents = !strcmp(d, "file") ? ZF_DOCUMENTS_FILE : !strcmp(d, "blank") ? ZF_DOCUMENTS_BLANK : ZF_DOCUMENTS_SEPARATOR;
     r->fd = -1;
     *out = r;
     return ZF_OK;

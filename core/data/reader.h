@@ -18,7 +18,7 @@ struct zf_reader_options {
     const char *const *files;
     size_t file_count;
     enum zf_data_format format;                                        /* TEXT, JSONL, JSON, TSV or CSV */
-    const char *documents;                                             /* text: "file", "blank", or a separator */
+    const char *documents;                                             /* text: "file" (or NULL), "blank", or a separator */
     size_t (*cut)(const void *context, const char *text, size_t size); /* text: as zf_tokenizer_cut */
     const void *context;
     bool any_bytes;           /* text: bytes need not be UTF-8 (the tokenizer `bytes`) */
@@ -33,7 +33,7 @@ struct zf_columns {
 
 struct zf_record {
     uint32_t file;
-    uint64_t line;                    /* where it begins, from 1 */
+    uint64_t line, column;            /* where it begins, from 1; a column is a character */
     size_t begin, size;               /* its bytes in the text it was read into; UTF-8, without BOM and line end */
     bool first, last;                 /* of text: the piece begins, ends its document; else both true */
     const struct zf_columns *columns; /* tsv, csv */
@@ -54,10 +54,10 @@ uint64_t zf_reader_empty_files(const struct zf_reader *r);
 uint64_t zf_reader_bytes(const struct zf_reader *r); /* read so far, for progress */
 
 /* The fields of a record of tsv or csv, unquoted: texts[i] of sizes[i] bytes for column i, as many as the header has (the reader has
- * checked), in the record or in *storage, which is cleared first. tsv: a quote means nothing. csv: RFC 4180, quotes may hold commas, line
- * ends, doubled quotes. */
+ * checked), in the record or in `room`, which is as large as the record. tsv: a quote means nothing. csv: RFC 4180, quotes may hold commas,
+ * line ends, doubled quotes. */
 enum zf_status zf_csv_fields(enum zf_data_format format, const char *record, size_t size, size_t count, const char **texts, size_t *sizes,
-                             struct zf_text *storage, struct zf_err *e);
+                             char *room, struct zf_err *e);
 
 /* AUTO -> what the file is, by its extension and, of .json and .jsonl, its first character. Others stay. ZF_USAGE where it cannot be told.
  */

@@ -46,8 +46,11 @@ struct zf_text_scan {
     size_t aim;        /* bytes in which to look for a place to cut; 0: a piece */
 };
 
+enum zf_documents { ZF_DOCUMENTS_FILE, ZF_DOCUMENTS_BLANK, ZF_DOCUMENTS_SEPARATOR };
+
 struct zf_reader {
     struct zf_reader_options o;
+    enum zf_documents documents;
     size_t file; /* the open one, or the next to open */
     int fd;      /* -1: none is open */
     char *buffer;
@@ -81,6 +84,12 @@ static inline const char *zf_reader_front(const struct zf_reader *r, size_t *siz
 #define ZF_WHOLE SIZE_MAX
 enum zf_found zf_reader_bad(const struct zf_reader *r, size_t offset, struct zf_err *e, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
+
+/* A file that begins like something that is no data: what it is, and what to do about it; else NULL. */
+struct zf_other {
+    const char *what, *todo;
+};
+const struct zf_other *zf_other_file(const char *head, size_t size);
 
 /* Scanners. *e is ZF_FORMAT where they find something bad; any other code is for good. */
 enum zf_found zf_scan_line(struct zf_reader *r, struct zf_find *f, struct zf_err *e);

@@ -18,13 +18,21 @@ static enum zf_status add_eos(const struct zf_layout *l, struct zf_parts *out, s
     return l->o.add_eos && l->o.eos >= 0 ? zf_parts_add(out, &part, e) : ZF_OK;
 }
 
-static int find_choice(const struct zf_layout *l, const struct zf_field *v)
+int zf_layout_choice(const struct zf_layout *l, const char *value, size_t size)
 {
     for (size_t i = 0; i < l->o.choice_count; i++) {
-        const char *value = l->o.choices[i].value;
-        if (strlen(value) == v->size && !memcmp(value, v->text, v->size)) return (int)i;
+        const char *own = l->o.choices[i].value;
+        if (strlen(own) == size && !memcmp(own, value, size)) return (int)i;
     }
     return -1;
+}
+
+/* What stands in place of a value: the text of `choice`, or (-1) of the choice that the value is. NULL: the value stays. */
+static const char *text_of_choice(const struct zf_layout *l, const char *value, size_t size, int choice, int *chosen)
+{
+    *chosen = zf_layout_choice(l, value, size);
+    int taken = choice >= 0 ? choice : *chosen;
+    return taken >= 0 ? l->o.choices[taken].text : NULL;
 }
 
 /* Parts of a template. `choice` as zf_layout_render has it, of the piece that takes choices; NULL: none does. */
@@ -41,13 +49,8 @@ static enum zf_status add_template(const struct zf_layout *l, const struct zf_te
             part.size = v.size;
             part.content = true;
             if (choice && i == l->choice_piece) {
-                *chosen = find_choice(l, &v);
-                int taken = *choice >= 0 ? *choice : *chosen;
-                if (taken >= 0) {
-                    part.text = l->o.choices[taken].text;
-                    part.size = strlen(part.text);
-                    part.content = false;
-                }
+                const char *text = text_of_choice(l, v.text, v.size, *choice, chosen);
+                if (text) part = (struct zf_part){.text = text, .size = strlen(text), .id = -1, .trained = trained};
             }
         }
         if (part.size) ZF_TRY(zf_parts_add(out, &part, e));
@@ -66,7 +69,7 @@ static enum zf_status look(const struct zf_template *t, const struct zf_fields *
         struct zf_field v;
         if (!t->pieces[i].column) continue;
         ZF_TRY(zf_fields_get(f, t->pieces[i].text, &v, e));
-        if (v.missing) return zf_fields_fail(f, e, "it has no `%.80s`, as the first record had", t->pieces[i].text);
+        if (v.missing) return zf_fail(e, ZF_FORMAT, NULL, "it has no `%.80s`, as the first record had", t->pieces[i].text);
         s->columns++;
         s->bytes += v.size;
         s->nulls += v.null;
@@ -83,7 +86,7 @@ static enum zf_status render_pair(const struct zf_layout *l, const struct zf_fie
     ZF_TRY(look(&l->response, f, &response, e));
     if (prompt.columns + response.columns && !prompt.bytes && !response.bytes) return ZF_OK;
     if (response.columns && response.nulls == response.columns)
-        return zf_fields_fail(f, e, "its `%.80s` is null; expected a text to train on (an empty one is possible)", response.null);
+        return zf_fail(e, ZF_FORMAT, NULL, "its `%.80s` is null; expected a text to train on (an empty one is possible)", response.null);
     ZF_TRY(add_ids(out, &l->front, e));
     ZF_TRY(add_template(l, &l->prompt, f, l->o.train_all, NULL, out, chosen, e));
     ZF_TRY(add_template(l, &l->response, f, true, l->o.choice_count ? &choice : NULL, out, chosen, e));
@@ -94,7 +97,7 @@ static enum zf_status render_text(const struct zf_layout *l, const struct zf_fie
 {
     struct zf_field v;
     ZF_TRY(zf_fields_get(f, l->columns[0], &v, e));
-    if (v.missing) return zf_fields_fail(f, e, "it has no `%s`, as the first record had", l->columns[0]);
+    if (v.missing) return zf_fail(e, ZF_FORMAT, NULL, "it has no `%s`, as the first record had", l->columns[0]);
     if (!v.size) return ZF_OK;
     bool there = l->front_size && v.size >= l->front_size && !memcmp(v.text, l->front_text, l->front_size);
     if (!there) ZF_TRY(add_ids(out, &l->front, e));
@@ -112,22 +115,14 @@ static enum zf_status render_chat(const struct zf_layout *l, const struct zf_fie
     if (!count) return ZF_OK;
     if (l->o.choice_count) {
         struct zf_message *answer = &list[count - 1];
-        const struct zf_field v = {.text = answer->content, .size = answer->size};
-        *chosen = find_choice(l, &v);
-        int taken = choice >= 0 ? choice : *chosen;
-        if (taken >= 0) {
-            answer->content = l->o.choices[taken].text;
-            answer->size = strlen(answer->content);
+        const char *text = text_of_choice(l, answer->content, answer->size, choice, chosen);
+        if (text) {
+            answer->content = text;
+            answer->size = strlen(text);
         }
     }
     ZF_TRY(add_ids(out, &l->front, e));
-    enum zf_status s = zf_chat_render(l->chat, list, count, l->o.train_all, out, e);
-    if (s == ZF_FORMAT && !e->where[0]) {
-        char message[sizeof e->message];
-        memcpy(message, e->message, sizeof message);
-        return zf_fields_fail(f, e, "%s", message);
-    }
-    return s;
+    return zf_chat_render(l->chat, list, count, l->o.train_all, out, e);
 }
 
 enum zf_status zf_layout_render(const struct zf_layout *l, const struct zf_record *record, const char *bytes, const char *file, int choice,

@@ -31,17 +31,17 @@ static inline int log_record(FILE *f, enum zf_data_format format, const struct z
     int good = 1;
     fprintf(f, "%llu%c", (unsigned long long)r->line, r->first ? '[' : '<');
     if (r->columns) {
-        struct zf_text storage = {0};
+        char *room = malloc(r->size + 1);
         size_t n = r->columns->count, *sizes = calloc(n, sizeof *sizes);
         const char **texts = calloc(n, sizeof *texts);
-        good = sizes && texts && zf_csv_fields(format, bytes, r->size, n, texts, sizes, &storage, &e) == ZF_OK;
+        good = room && sizes && texts && zf_csv_fields(format, bytes, r->size, n, texts, sizes, room, &e) == ZF_OK;
         for (size_t i = 0; i < n && good; i++) {
             if (i) fputc('|', f);
             log_bytes(f, texts[i], sizes[i]);
         }
         free(sizes);
         free(texts);
-        free(storage.data);
+        free(room);
     } else {
         log_bytes(f, bytes, r->size);
     }

@@ -111,6 +111,29 @@ static void test_added_tokens(void **state)
     assert_string_equal(ENCODE({"s", 0, "sT"}, {" <p>", 0, "s"}, {"b", 0, "sT"}), "^3 9 T1");
 }
 
+/* An added token that is searched for behind the normalizer, which changes it. */
+static void test_normalized_tokens(void **state)
+{
+    (void)state;
+    static const char lower[] =
+        "{\"added_tokens\": [{\"id\": 6, \"content\": \"<END>\", \"special\": true, \"normalized\": true}], \"normalizer\": {\"type\": "
+        "\"Lowercase\"}, \"model\": {\"type\": \"BPE\", \"vocab\": {\"a\": 0, \"<\": 1, \">\": 2, \"e\": 3, \"n\": 4, \"d\": 5}, "
+        "\"merges\": []}}";
+    struct zf_tokenizer *before = t;
+    struct zf_encoder *with = encoder;
+    save_text("tokenizer.json", lower);
+    assert_int_equal(zf_tokenizer_open(&t, folder, &e), ZF_OK);
+    assert_int_equal(zf_encoder_new(&encoder, t, &e), ZF_OK);
+    assert_string_equal(ENCODE({"A", 0, "c"}, {"<END>", 0, "sT"}, {"<END>", 0, "c"}, {"a", 0, "T"}), "^0 T6 1 3 4 5 2 T0");
+    assert_int_equal(document.recognised, 1);
+    assert_string_equal(ENCODE({"<END>", 0, "c"}, {"a<end>a", 0, "s"}, {"<END>", 0, "T"}), "^1 3 4 5 2 0 6 0 T1 T3 T4 T5 T2");
+    assert_string_equal(ENCODE({"<END>", 0, "sT"}, {"a", 0, ""}, {"<END>", 0, "s"}), "^6 0 6");
+    zf_encoder_free(encoder);
+    zf_tokenizer_close(t);
+    t = before;
+    encoder = with;
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -151,7 +174,7 @@ static void compare_row(const json_t *row, const struct zf_tokenizer *of, struct
     const char *trained = json_string_value(json_object_get(row, "trained"));
     char *record = json_dumps(json_object_get(row, "record"), 0);
     assert_non_null(record);
-    const struct zf_record r = {.line = 1, .size = strlen(record), .first = true, .last = true};
+    const struct zf_record r = {.line = 1, .column = 1, .size = strlen(record), .first = true, .last = true};
     const struct zf_layout_options o = {.tokenizer = of,
                                         .format = ZF_DATA_JSONL,
                                         .prompt = json_string_value(json_object_get(row, "prompt")),
@@ -234,8 +257,8 @@ static int end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_borders), cmocka_unit_test(test_added_tokens),    cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_again),   cmocka_unit_test(test_as_transformers),
+        cmocka_unit_test(test_borders),  cmocka_unit_test(test_added_tokens), cmocka_unit_test(test_normalized_tokens),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_again),        cmocka_unit_test(test_as_transformers),
     };
     return cmocka_run_group_tests(tests, begin, end);
 }

@@ -16,7 +16,7 @@ struct source {
 static void make_source(struct source *s, const char *header, const char *text)
 {
     *s = (struct source){.text = text};
-    s->record = (struct zf_record){.line = 7, .size = strlen(text), .first = true, .last = true};
+    s->record = (struct zf_record){.line = 7, .column = 1, .size = strlen(text), .first = true, .last = true};
     if (!header) return;
     snprintf(s->header, sizeof s->header, "%s", header);
     char *rest = s->header;
@@ -125,10 +125,10 @@ static void test_nothing_missing_null(void **state)
     assert_string_equal(render(&o, NULL, first, "{\"prompt\": null, \"completion\": null}", -1), "");
     assert_string_equal(render(&o, NULL, first, "{\"prompt\": null, \"completion\": \"b\"}", -1), "Tc'b' T<256>");
     assert_string_equal(render(&o, NULL, first, "{\"prompt\": \"a\", \"completion\": \"\"}", -1), "c'a' T<256>");
-    assert_has(render(&o, NULL, first, "{\"prompt\": \"a\", \"completion\": null}", -1), "4 data.x:7: its `completion` is null");
-    assert_has(render(&o, NULL, first, "{\"prompt\": \"a\"}", -1), "4 data.x:7: it has no `completion`");
-    assert_has(render(&o, NULL, first, "{\"completion\": \"a\"}", -1), "4 data.x:7: it has no `prompt`");
-    assert_has(render(&o, NULL, first, "{\"prompt\": [\"a\"], \"completion\": \"x\"}", -1), "4 data.x:7: `prompt` holds a list");
+    assert_has(render(&o, NULL, first, "{\"prompt\": \"a\", \"completion\": null}", -1), "4 : its `completion` is null");
+    assert_has(render(&o, NULL, first, "{\"prompt\": \"a\"}", -1), "4 : it has no `completion`");
+    assert_has(render(&o, NULL, first, "{\"completion\": \"a\"}", -1), "4 : it has no `prompt`");
+    assert_has(render(&o, NULL, first, "{\"prompt\": [\"a\"], \"completion\": \"x\"}", -1), "4 : `prompt` holds a list");
     o.prompt = "Q: {prompt}\n";
     o.response = "A: {completion}";
     assert_string_equal(render(&o, NULL, first, "{\"prompt\": \"\", \"completion\": null}", -1), "");
@@ -141,12 +141,12 @@ static void test_broken_records(void **state)
     (void)state;
     struct zf_layout_options o = defaults();
     const char *good = "{\"prompt\": \"a\", \"completion\": \"b\"}";
-    assert_has(one(&o, "[{\"prompt\": 1}]"), "4 data.x:7: this looks like a JSON array");
+    assert_has(one(&o, "[{\"prompt\": 1}]"), "4 : this looks like a JSON array");
     assert_has(one(&o, "["), "set format = json");
-    assert_has(one(&o, "\"text\""), "4 data.x:7: this is no JSON object");
+    assert_has(one(&o, "\"text\""), "4 : this is no JSON object");
     assert_has(one(&o, "12"), "no JSON object");
     assert_has(one(&o, ""), "no JSON object");
-    assert_has(one(&o, "{}"), "4 data.x:7: the record has no columns");
+    assert_has(one(&o, "{}"), "4 : the record has no columns");
     assert_has(render(&o, NULL, good, "{\"prompt\": \"a\", \"completion\" \"b\"}", -1), "4 data.x:7:");
     assert_has(render(&o, NULL, good, "{\"prompt\":\n \"a\",\n\"prompt\": \"b\"}", -1), "4 data.x:9:");
     assert_has(shown, "duplicate");
@@ -213,7 +213,7 @@ static void test_text(void **state)
     assert_string_equal(one(&o, "{\"content\": \"a\"}"), "Ts'a' T<256>");
     assert_string_equal(one(&o, "{\"document\": \"a\", \"meta\": {}}"), "Ts'a' T<256>");
     assert_string_equal(render(&o, NULL, "{\"text\": \"a\"}", "{\"text\": null}", -1), "");
-    assert_has(render(&o, NULL, "{\"text\": \"a\"}", "{\"txt\": \"b\"}", -1), "4 data.x:7: it has no `text`");
+    assert_has(render(&o, NULL, "{\"text\": \"a\"}", "{\"txt\": \"b\"}", -1), "4 : it has no `text`");
     o.choices = &(struct zf_choice){"a", "b"};
     o.choice_count = 1;
     assert_has(one(&o, "{\"text\": \"a\"}"), "2 choices: ");
@@ -289,7 +289,7 @@ static void test_messages(void **state)
                         "user:hi there! assistant:yes assistant*:c");
     assert_string_equal(messages(&l, "{\"messages\": []}"), "");
     assert_string_equal(messages(&l, "{\"messages\": [{\"role\": \"user\", \"content\": \"\"}]}"), "");
-    assert_has(messages(&l, "{\"messages\": [{\"role\": \"user\"}]}"), "4 data.x:7: `messages`[0] has no text");
+    assert_has(messages(&l, "{\"messages\": [{\"role\": \"user\"}]}"), "4 : `messages`[0] has no text");
     assert_has(messages(&l, "{\"messages\": [{\"content\": \"a\"}]}"), "`messages`[0] has no role");
     assert_has(messages(&l, "{\"messages\": [\"a\"]}"), "`messages`[0] is no object");
     assert_has(messages(&l, "{\"messages\": \"a\"}"), "its `messages` is no list");
@@ -310,19 +310,53 @@ static void test_messages(void **state)
 static void test_turns(void **state)
 {
     (void)state;
-    struct zf_layout l = {.shape = ZF_SHAPE_TURNS, .columns = {"instruction", "output"}};
+    struct zf_layout l = {.shape = ZF_SHAPE_TURNS, .columns = {"instruction", "output"}, .inputs = true};
     assert_string_equal(messages(&l, "{\"instruction\": \"do\", \"input\": \"\", \"output\": \"done\"}"), "user:do assistant:done");
     assert_string_equal(messages(&l, "{\"instruction\": \"do\", \"input\": \"it\", \"output\": \"\"}"), "user:do\n\nit assistant:");
     assert_string_equal(messages(&l, "{\"instruction\": \"do\", \"context\": 5, \"output\": 6, \"system\": \"s\"}"),
                         "system:s user:do\n\n5 assistant:6");
     assert_string_equal(messages(&l, "{\"instruction\": \"\", \"output\": \"\"}"), "");
     assert_string_equal(messages(&l, "{\"instruction\": null, \"output\": null}"), "");
-    assert_has(messages(&l, "{\"instruction\": \"a\", \"output\": null}"), "4 data.x:7: its `output` is null");
-    assert_has(messages(&l, "{\"instruction\": \"a\"}"), "4 data.x:7: its `output` is missing");
-    assert_has(messages(&l, "{\"output\": \"a\"}"), "4 data.x:7: it has no `instruction`");
+    assert_has(messages(&l, "{\"instruction\": \"a\", \"output\": null}"), "4 : its `output` is null");
+    assert_has(messages(&l, "{\"instruction\": \"a\"}"), "4 : its `output` is missing");
+    assert_has(messages(&l, "{\"output\": \"a\"}"), "4 : it has no `instruction`");
     assert_has(messages(&l, "{\"instruction\": \"a\", \"output\": \"b\", \"history\": [[\"x\", \"y\"]]}"), "it has `history`");
     struct zf_layout question = {.shape = ZF_SHAPE_TURNS, .columns = {"question", "answer"}};
     assert_string_equal(messages(&question, "{\"question\": \"q\", \"input\": \"not used\", \"answer\": \"a\"}"), "user:q assistant:a");
+}
+
+/* What is shown is text on one line, whatever is shown of it. */
+static void test_shown_text(void **state)
+{
+    (void)state;
+    struct zf_layout_options o = defaults();
+    char text[200], name[60], record[200];
+    for (size_t n = 110; n < 130; n++) {
+        memset(text, 'a', n);
+        snprintf(text + n, sizeof text - n, "\u00e4\u20ac\x1b\n%s", "and so on, with more");
+        o.prompt = text;
+        o.response = "{a}";
+        one(&o, "{\"a\": 1}");
+        assert_int_equal(zf_utf8_check(described, strlen(described)), strlen(described));
+        assert_has(described, "...\"");
+        assert_null(strpbrk(described, "\n\x1b"));
+    }
+    o.prompt = "a\n\x1b{a}";
+    one(&o, "{\"a\": 1}");
+    assert_has(described, "\"a\\n\\x1b{a}\"");
+    o.prompt = NULL;
+    for (size_t n = 30; n < 50; n++) {
+        memset(name, 'a', n);
+        snprintf(name + n, sizeof name - n, "\u20ac\u20ac");
+        snprintf(record, sizeof record, "{\"a\": 1, \"%s\": 2}", name);
+        one(&o, record);
+        assert_int_equal(zf_utf8_check(described, strlen(described)), strlen(described));
+        assert_has(described, "not used: `aaa");
+        o.response = "{b}";
+        one(&o, record);
+        assert_int_equal(zf_utf8_check(shown, strlen(shown)), strlen(shown));
+        o.response = "{a}";
+    }
 }
 
 /* Through the templates for chats. */
@@ -499,6 +533,7 @@ int main(void)
         cmocka_unit_test(test_choices),
         cmocka_unit_test(test_messages),
         cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_shown_text),
         cmocka_unit_test(test_chat),
         cmocka_unit_test(test_front),
         cmocka_unit_test(test_hash),

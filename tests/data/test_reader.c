@@ -202,11 +202,50 @@ static void test_fields_that_no_reader_checked(void **state)
     static const char *const bad[] = {"", "a", "a,b,c", "\"a,b", "\"a\"x,b", "a,\"", "a,b,"};
     const char *texts[2];
     size_t lengths[2];
-    struct zf_text storage = {0};
+    char room[8];
     struct zf_err e;
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
-        assert_int_equal(zf_csv_fields(ZF_DATA_CSV, bad[i], strlen(bad[i]), 2, texts, lengths, &storage, &e), ZF_FORMAT);
-    free(storage.data);
+        assert_int_equal(zf_csv_fields(ZF_DATA_CSV, bad[i], strlen(bad[i]), 2, texts, lengths, room, &e), ZF_FORMAT);
+}
+
+/* Where records begin, so that whoever parses them can say where they are broken; what is left out of a document that was begun. */
+static void test_columns_of_records(void **state)
+{
+    (void)state;
+    static const struct {
+        enum zf_data_format format;
+        const char *text, *columns;
+    } cases[] = {{ZF_DATA_JSON, "[{}, {\"\xC3\xA4\":1},{}\n,  {}]", "1:2 1:6 1:14 2:4 "},
+                 {ZF_DATA_JSONL, "{}\n {}\n", "1:1 2:1 "},
+                 {ZF_DATA_TEXT, "ab cd ef gh", "1:1 1:7 "}};
+    struct zf_err e;
+    sizes(4, ZF_RECORD_LIMIT, 8);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct zf_reader *r;
+        struct zf_record record;
+        struct zf_text into = {0};
+        bool more = true;
+        char said[64];
+        size_t n = 0;
+        const char *file = put_text("x", cases[i].text);
+        const struct zf_reader_options o = options(cases[i].format, "file", &file, 1);
+        assert_int_equal(zf_reader_open(&r, &o, &e), ZF_OK);
+        while (zf_reader_next(r, &into, &record, &more, &e) == ZF_OK && more)
+            n += (size_t)snprintf(said + n, sizeof said - n, "%d:%d ", (int)record.line, (int)record.column);
+        assert_false(more);
+        assert_string_equal(said, cases[i].columns);
+        zf_reader_close(r);
+        free(into.data);
+    }
+    static const char *const broken[] = {"ab cd ef\xFF", "ab\xFF"}, *const left[] = {"to leave the rest of the document out",
+                                                                                     "to leave the document out"};
+    for (size_t i = 0; i < 2; i++) {
+        const char *file = put_text("x", broken[i]);
+        const struct zf_reader_options o = options(ZF_DATA_TEXT, "file", &file, 1);
+        char *said = reader_log(&o, &e);
+        assert_non_null(strstr(e.message, left[i]));
+        free(said);
+    }
 }
 
 static void test_files(void **state)
@@ -529,6 +568,7 @@ int main(void)
         cmocka_unit_test(test_csv),
         cmocka_unit_test(test_columns),
         cmocka_unit_test(test_fields_that_no_reader_checked),
+        cmocka_unit_test(test_columns_of_records),
         cmocka_unit_test(test_files),
         cmocka_unit_test(test_paragraphs),
         cmocka_unit_test(test_separators),

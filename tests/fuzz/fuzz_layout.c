@@ -59,7 +59,7 @@ static bool make_record(struct zf_record *r, const char *text, size_t size, cons
 {
     size_t tabs = 0;
     for (size_t i = 0; i < size; i++) tabs += text[i] == '\t';
-    *r = (struct zf_record){.line = 3, .size = size, .first = true, .last = true, .columns = columns};
+    *r = (struct zf_record){.line = 3, .column = 1, .size = size, .first = true, .last = true, .columns = columns};
     return zf_utf8_check(text, size) == size && (!columns || (tabs + 1 == columns->count && !memchr(text, '\n', size)));
 }
 
