@@ -24,7 +24,8 @@ struct opening {
     size_t length;
     int32_t eos; /* -1: none is added */
     bool specials, wants_eos;
-    uint64_t bytes; /* of all files */
+    uint64_t bytes;    /* of all files */
+    struct stat *seen; /* [file_count] before anything was read */
     unsigned char key[16];
     char *path; /* of the rows' file; NULL: in memory */
     struct zf_build *build;
@@ -72,13 +73,45 @@ static enum zf_status check_options(struct opening *p, struct zf_err *e)
 
 static enum zf_status measure(struct opening *p, struct zf_err *e)
 {
+    p->seen = calloc(p->o->file_count, sizeof *p->seen);
+    if (!p->seen) return zf_fail_memory(e, "the data");
     for (size_t i = 0; i < p->o->file_count; i++) {
-        struct stat st;
         int fd;
-        if (zf_file_open(&fd, &st, p->o->files[i], e)) return zf_unreadable(e);
+        if (zf_file_open(&fd, &p->seen[i], p->o->files[i], e)) return zf_unreadable(e);
         close(fd);
-        p->bytes += (uint64_t)st.st_size;
+        p->bytes += (uint64_t)p->seen[i].st_size;
     }
+    return ZF_OK;
+}
+
+/* Rows of a file that changed meanwhile are rows of neither content, and must not be kept under the key of one. */
+static enum zf_status check_unchanged(const struct opening *p, struct zf_err *e)
+{
+    for (size_t i = 0; i < p->o->file_count; i++) {
+        const struct stat *was = &p->seen[i];
+        struct stat is;
+        if (!stat(p->o->files[i], &is) && is.st_size == was->st_size && is.st_ino == was->st_ino && is.st_dev == was->st_dev &&
+            is.st_mtim.tv_sec == was->st_mtim.tv_sec && is.st_mtim.tv_nsec == was->st_mtim.tv_nsec)
+            continue;
+        return zf_fail(e, ZF_FORMAT, p->o->files[i], "it changed while it was read; start again when nobody writes to it");
+    }
+    return ZF_OK;
+}
+
+/* Kept rows are read once, all of them: damage is found now, when they can be made again, and not in the middle of a run. */
+static enum zf_status check_kept(struct zf_rows *r, const volatile int *stop, bool *damaged, struct zf_err *e)
+{
+    struct zf_row_buffer buffer = {0};
+    struct zf_row row;
+    enum zf_status s = ZF_OK;
+    for (uint64_t i = 0; !s && i < r->rows; i++) {
+        s = stop && *stop ? zf_fail(e, ZF_STOPPED, NULL, "stopped while reading the data") : zf_rows_read(r, i, &buffer, &row, e);
+    }
+    zf_row_buffer_free(&buffer);
+    if (s != ZF_IO) return s;
+    *damaged = true;
+    zf_rows_close(r);
+    *r = (struct zf_rows){.fd = -1};
     return ZF_OK;
 }
 
@@ -249,6 +282,7 @@ static enum zf_status build(struct zf_dataset *d, struct opening *p, struct zf_e
     struct zf_data_stats stats = {0};
     ZF_TRY(zf_rows_create(&w, p->path, p->key, e));
     enum zf_status s = p->build ? zf_build_rows(p->build, w, &stats, e) : zf_build_tokens(p->o, w, &stats, p->stop, e);
+    if (!s) s = check_unchanged(p, e);
     if (s) {
         zf_rows_discard(w);
     } else {
@@ -283,6 +317,7 @@ static enum zf_status fill(struct zf_dataset *d, struct opening *p, struct zf_er
     ZF_TRY(choose_place(p, e));
     bool damaged = false;
     if (p->path) ZF_TRY(zf_rows_open(d->store, p->path, p->key, &damaged, e));
+    if (d->store->fd >= 0) ZF_TRY(check_kept(d->store, p->stop, &damaged, e));
     if (d->store->fd < 0) ZF_TRY(build(d, p, e));
     if (damaged) add_note(d, "%s was damaged and has been made again", p->path);
     d->rows = d->store->rows;
@@ -306,6 +341,7 @@ enum zf_status zf_dataset_open(struct zf_dataset *out, const struct zf_dataset_o
     enum zf_status s = fill(out, &p, e);
     zf_build_end(p.build);
     free(p.path);
+    free(p.seen);
     if (s) zf_dataset_close(out);
     return s;
 }

@@ -156,7 +156,9 @@ static enum zf_status read_choices(struct zf_setup *s, struct zf_err *e)
     s->choice_count = list->count;
     for (size_t i = 0; i < list->count; i++) {
         const char *text = list->list[i], *equals = strchr(text, '=');
-        char *value = zf_arena_strndup(&s->arena, text, equals ? (size_t)(equals - text) : strlen(text));
+        size_t size = equals ? (size_t)(equals - text) : strlen(text);
+        while (equals && size && text[size - 1] == ' ') size--; /* `0 = bad`: the value is 0, the text " bad" */
+        char *value = zf_arena_strndup(&s->arena, text, size);
         if (!value) return zf_fail_memory(e, "choices");
         s->choice[i] = (struct zf_choice){.value = value, .text = equals ? equals + 1 : value};
         if (!*s->choice[i].text) return zf_fail(e, ZF_USAGE, "choices", "`%s` has no text; expected VALUE=TEXT or TEXT", text);
@@ -167,7 +169,7 @@ static enum zf_status read_choices(struct zf_setup *s, struct zf_err *e)
     return ZF_OK;
 }
 
-/* A template's file without its last line end, which editors add. */
+/* A template's file without its last line end and its BOM, which editors add. */
 static enum zf_status read_template(char **out, const char *path, struct zf_err *e)
 {
     if (!*path) return ZF_OK;
@@ -175,7 +177,8 @@ static enum zf_status read_template(char **out, const char *path, struct zf_err 
     ZF_TRY(zf_file_read(out, &n, path, TEMPLATE_LIMIT, e));
     if (strlen(*out) != n) return zf_fail(e, ZF_USAGE, path, "a NUL byte at offset %zu; a template is text", strlen(*out));
     if (n && (*out)[n - 1] == '\n') (*out)[--n] = 0;
-    if (n && (*out)[n - 1] == '\r') (*out)[n - 1] = 0;
+    if (n && (*out)[n - 1] == '\r') (*out)[--n] = 0;
+    if (!strncmp(*out, "\xEF\xBB\xBF", 3)) memmove(*out, *out + 3, n - 2);
     return ZF_OK;
 }
 

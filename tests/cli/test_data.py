@@ -5,6 +5,7 @@ import pty
 import random
 import re
 import subprocess
+import time
 
 import harness as h
 from harness import expect
@@ -606,12 +607,8 @@ def test_rows_are_made_once(folder):
             was = f.read(1)
             f.seek(at)
             f.write(bytes([was[0] ^ 0x55]))
-        done = h.run("data", path, "--json", "--rows", 100000, code=(0, 7))
-        if done.returncode:  # a row is verified when it is read, and then said to be damaged
-            expect(name == "a row" and os.path.basename(file) in done.stderr, name, done.stderr)
-            os.remove(file)
-        else:
-            expect([json.loads(line) for line in done.stdout.splitlines()] == want, name, "was damaged, and other rows came out")
+        done = h.run("data", path, "--json", "--rows", 100000)
+        expect([json.loads(line) for line in done.stdout.splitlines()] == want, name, "was damaged, and other rows came out")
         expect(shown(path) == want, "not made again after damage of", name)
     for length in (0, 10, 4096, size // 2, size - 1):
         os.truncate(file, length)
@@ -622,6 +619,22 @@ def test_rows_are_made_once(folder):
     expect(len(shown(path)) >= len(want) and len(cached(folder)) == 2, "a changed file")
     shown(path, "--set", "long_rows=drop")
     expect(len(cached(folder)) == 3, "another option")
+
+
+def test_a_file_that_changes_while_it_is_read_is_refused(folder):
+    line = json.dumps({"prompt": "a question that is not so short", "completion": "an answer " * 20}) + "\n"
+    data = os.path.join(folder, "train.jsonl")
+    with open(data, "w") as f:
+        f.write(line * (80000 if h.SLOW == 1 else 20000))
+    path = cfg(folder, model={"context": 512}, train="train.jsonl", cache="cache", pack="yes")
+    p = h.start("check", path, "--set", "threads=1")
+    while p.poll() is None and not cached(folder):
+        time.sleep(0.01)
+    with open(data, "a") as f:
+        f.write(line)
+    said = p.communicate()[1].decode()
+    expect(p.returncode == 4 and "changed while it was read" in said, p.returncode, said)
+    expect(not cached(folder), "kept", cached(folder))
 
 
 def test_memory_does_not_grow_with_the_file(folder):
