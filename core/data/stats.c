@@ -12,7 +12,7 @@ const struct zf_data_counter zf_data_counters[] = {
     {"longest_document", "tokens", OF(longest_document)},
     {"empty", "records or documents without any text, left out", OF(empty), .noted = true},
     {"empty_files", "files without anything", OF(empty_files), .noted = true},
-    {"bad", "records that cannot be read, left out", OF(bad), OF(first_bad), true},
+    {"bad", "records (of long text documents, the rest) that cannot be read, left out", OF(bad), OF(first_bad), true},
     {"truncated", "documents longer than a row, cut off", OF(truncated), OF(first_long), true},
     {"split", "documents longer than a row, made several", OF(split), OF(first_long), true},
     {"dropped", "documents longer than a row, left out", OF(dropped), OF(first_long), true},

@@ -58,32 +58,18 @@ static size_t run_end(const struct show *s, const struct zf_row *r, size_t begin
 
 /* --- text that cannot drive a terminal --- */
 
-static bool harmless(uint32_t c)
+/* What stands at s, or the escape that stands for it; returns how much of s that was. */
+static size_t put_one(const char *s, size_t size)
 {
-    bool control = c < 0x20 || (c >= 0x7F && c < 0xA0);
-    bool reorders = c == 0x200E || c == 0x200F || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0x061C;
-    return !control && !reorders;
-}
-
-/* One character, or the escape that stands for it. */
-static void put_character(const char *text, size_t size)
-{
-    uint32_t c = zf_utf8_decode((const unsigned char *)text, size);
-    if (c == '\t' || harmless(c))
-        fwrite(text, 1, size, stdout);
-    else
-        printf(c < 0x80 ? "\\x%02x" : "\\u%04x", (unsigned)c);
+    char shown[ZF_SHOWN];
+    size_t used, n = zf_text_show_one(shown, s, size, &used);
+    fwrite(shown, 1, n, stdout);
+    return used;
 }
 
 static void put_escaped(const char *text)
 {
-    for (size_t at = 0, left = strlen(text), n; left; at += n, left -= n) {
-        n = zf_utf8_length((const unsigned char *)text + at, left, NULL);
-        if (n)
-            put_character(text + at, n);
-        else
-            printf("\\x%02x", (unsigned char)text[at]), n = 1;
-    }
+    for (size_t at = 0, size = strlen(text); at < size;) at += put_one(text + at, size - at);
 }
 
 /* A run's text between its marks. A newline shows as \n and is one; colours end before it and begin anew behind it, and a closing mark
@@ -91,21 +77,17 @@ static void put_escaped(const char *text)
 static void put_marked(const char *text, size_t size, const char *open, const char *close, bool color)
 {
     fputs(open, stdout);
-    for (size_t at = 0, n; at < size; at += n) {
-        n = zf_utf8_length((const unsigned char *)text + at, size - at, NULL);
-        if (!n) {
-            printf("\\x%02x", (unsigned char)text[at]);
-            n = 1;
-        } else if (text[at] != '\n') {
-            put_character(text + at, n);
-        } else {
-            bool last = at + 1 == size;
-            fputs("\\n", stdout);
-            if (color || last) fputs(close, stdout);
-            putchar('\n');
-            if (last) return;
-            if (color) fputs(open, stdout);
-        }
+    for (size_t at = 0; at < size;) {
+        bool newline = text[at] == '\n';
+        if (text[at] == '\t')
+            putchar(text[at++]);
+        else
+            at += put_one(text + at, size - at);
+        if (!newline) continue;
+        if (color || at == size) fputs(close, stdout);
+        putchar('\n');
+        if (at == size) return;
+        if (color) fputs(open, stdout);
     }
     fputs(close, stdout);
 }

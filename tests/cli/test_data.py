@@ -625,7 +625,8 @@ def test_a_file_that_changes_while_it_is_read_is_refused(folder):
     line = json.dumps({"prompt": "a question that is not so short", "completion": "an answer " * 20}) + "\n"
     data = os.path.join(folder, "train.jsonl")
     with open(data, "w") as f:
-        f.write(line * (80000 if h.SLOW == 1 else 20000))
+        for _ in range(80000 if h.SLOW == 1 else 20000):  # not one string: a child's peak memory counts from its parent's
+            f.write(line)
     path = cfg(folder, model={"context": 512}, train="train.jsonl", cache="cache", pack="yes")
     p = h.start("check", path, "--set", "threads=1")
     while p.poll() is None and not cached(folder):
