@@ -1,12 +1,13 @@
 /* Renders conversations as parts. What the families write is a table; how a template of a family differs is bits and texts that
  * chat_find.c has read from it. All that does not depend on a record is made once, at opening; rendering shares it between threads. */
 #include "core/data/chat_impl.h"
+
+#include "core/base/hash.h"
 #include "core/tokenizer/text.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 enum text {
     TURN,    /* in front of a role */
@@ -108,17 +109,13 @@ static enum zf_status make_texts(struct zf_chat *c, const struct zf_chat_found *
 
 static enum zf_status hash(struct zf_chat *c, struct zf_err *e)
 {
-    struct zf_text all = {0};
     const int64_t head[] = {(int64_t)c->kind, (int64_t)c->bits, c->bos, c->eos};
-    enum zf_status s = zf_text_add(&all, head, sizeof head, e);
-    for (int i = 0; s == ZF_OK && i < TEXTS; i++) s = zf_text_add(&all, c->texts[i].text, c->texts[i].size + 1, e);
-    if (s == ZF_OK) {
-        XXH128_canonical_t out;
-        XXH128_canonicalFromHash(&out, XXH3_128bits(all.data, all.size));
-        memcpy(c->hash, out.digest, sizeof c->hash);
-    }
-    free(all.data);
-    return s;
+    struct zf_hash h;
+    ZF_TRY(zf_hash_begin(&h, e));
+    zf_hash_add(&h, head, sizeof head);
+    for (int i = 0; i < TEXTS; i++) zf_hash_add(&h, c->texts[i].text, c->texts[i].size);
+    zf_hash_end(&h, c->hash);
+    return ZF_OK;
 }
 
 static void quote(FILE *f, const char *before, const char *text)

@@ -2,6 +2,7 @@
 #include "core/data/build.h"
 
 #include "core/base/file.h"
+#include "core/base/hash.h"
 #include "core/base/rng.h"
 #include "core/data/cache.h"
 
@@ -12,7 +13,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 enum { DEFAULT_LENGTH = 1024, HASH_BLOCK = 1 << 20, PLACES = 4096 };
 
@@ -115,18 +115,7 @@ static enum zf_status check_kept(struct zf_rows *r, const volatile int *stop, bo
     return ZF_OK;
 }
 
-static void add(XXH3_state_t *h, const void *data, size_t size)
-{
-    XXH3_128bits_update(h, &size, sizeof size); /* so that neighbours cannot flow into each other */
-    if (size) XXH3_128bits_update(h, data, size);
-}
-
-static void add_text(XXH3_state_t *h, const char *text)
-{
-    add(h, text ? text : "", text ? strlen(text) + 1 : 0);
-}
-
-static enum zf_status add_content(XXH3_state_t *h, const char *file, const volatile int *stop, struct zf_err *e)
+static enum zf_status add_content(struct zf_hash *h, const char *file, const volatile int *stop, struct zf_err *e)
 {
     struct stat st;
     int fd;
@@ -137,10 +126,10 @@ static enum zf_status add_content(XXH3_state_t *h, const char *file, const volat
     for (ssize_t n = 1; !s && n;) {
         n = TEMP_FAILURE_RETRY(read(fd, block, HASH_BLOCK));
         if (n < 0) s = zf_fail_errno(e, file, "cannot read it");
-        if (n > 0) XXH3_128bits_update(h, block, (size_t)n), size += (uint64_t)n;
+        if (n > 0) zf_hash_add_part(h, block, (size_t)n), size += (uint64_t)n;
         if (!s && stop && *stop) s = zf_fail(e, ZF_STOPPED, NULL, "stopped while reading the data");
     }
-    add(h, &size, sizeof size);
+    zf_hash_add_number(h, size);
     close(fd);
     free(block);
     if (s == ZF_IO) return zf_unreadable(e);
@@ -156,20 +145,16 @@ static enum zf_status make_key(struct opening *p, struct zf_err *e)
                                 o->long_rows,    o->pack,    o->skip_bad,
                                 o->every_choice, o->add_eos};
     const struct zf_layout *layout = p->build ? zf_build_layout(p->build) : NULL;
-    XXH3_state_t *h = XXH3_createState();
-    if (!h) return zf_fail_memory(e, "the data");
-    XXH3_128bits_reset(h);
-    add_text(h, "zenflow rows 1");
-    add(h, numbers, sizeof numbers);
-    add_text(h, o->documents);
-    add(h, o->tokenizer ? zf_tokenizer_hash(o->tokenizer) : NULL, o->tokenizer ? 16 : 0);
-    add(h, layout ? zf_layout_hash(layout) : NULL, layout ? 16 : 0);
+    struct zf_hash h;
+    ZF_TRY(zf_hash_begin(&h, e));
+    zf_hash_add_text(&h, "zenflow rows 2");
+    zf_hash_add(&h, numbers, sizeof numbers);
+    zf_hash_add_text(&h, o->documents);
+    zf_hash_add(&h, o->tokenizer ? zf_tokenizer_hash(o->tokenizer) : NULL, o->tokenizer ? 16 : 0);
+    zf_hash_add(&h, layout ? zf_layout_hash(layout) : NULL, layout ? 16 : 0);
     enum zf_status s = ZF_OK;
-    for (size_t i = 0; !s && i < o->file_count; i++) s = add_content(h, o->files[i], p->stop, e);
-    XXH128_canonical_t key;
-    XXH128_canonicalFromHash(&key, XXH3_128bits_digest(h));
-    memcpy(p->key, key.digest, sizeof p->key);
-    XXH3_freeState(h);
+    for (size_t i = 0; !s && i < o->file_count; i++) s = add_content(&h, o->files[i], p->stop, e);
+    zf_hash_end(&h, p->key);
     return s;
 }
 

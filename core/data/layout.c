@@ -1,10 +1,11 @@
 /* The shape of a dataset's records, found from the options and the first record. */
 #include "core/data/layout_impl.h"
 
+#include "core/base/hash.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <xxhash.h>
 
 /* Tried in this order on the first record. */
 static const struct row {
@@ -238,63 +239,47 @@ static enum zf_status show(FILE *to, const struct zf_layout *l, const struct zf_
     return ZF_OK;
 }
 
-static void put(FILE *to, const void *data, size_t size)
+static void add_template(struct zf_hash *h, const struct zf_template *t)
 {
-    fprintf(to, "%zu:", size);
-    if (size) fwrite(data, 1, size, to);
-}
-
-static void put_template(FILE *to, const struct zf_template *t)
-{
-    fprintf(to, "template %d %zu,", t->given, t->count);
+    zf_hash_add_number(h, t->given);
+    zf_hash_add_number(h, t->count);
     for (size_t i = 0; i < t->count; i++) {
-        fprintf(to, "%d", t->pieces[i].column);
-        put(to, t->pieces[i].text, t->pieces[i].size);
+        zf_hash_add_number(h, (uint64_t)t->pieces[i].column);
+        zf_hash_add(h, t->pieces[i].text, t->pieces[i].size);
     }
 }
 
-static void write_key(FILE *to, const struct zf_layout *l)
+static enum zf_status hash(struct zf_layout *l, struct zf_err *e)
 {
     const struct zf_layout_options *o = &l->o;
-    fprintf(to, "layout 1, shape %d,", (int)l->shape);
-    for (size_t i = 0; i < 2; i++) put(to, l->columns[i] ? l->columns[i] : "", l->columns[i] ? strlen(l->columns[i]) : 0);
-    put_template(to, &l->prompt);
-    put_template(to, &l->response);
-    fprintf(to, "choices %zu of piece %zu,", o->choice_count, l->choice_piece);
+    const uint64_t numbers[] = {l->shape, o->choice_count, l->choice_piece, o->train_all, o->add_eos ? (uint64_t)o->eos : UINT64_MAX};
+    struct zf_hash h;
+    ZF_TRY(zf_hash_begin(&h, e));
+    zf_hash_add_text(&h, "layout 2");
+    zf_hash_add(&h, numbers, sizeof numbers);
+    for (size_t i = 0; i < 2; i++) zf_hash_add_text(&h, l->columns[i]);
+    add_template(&h, &l->prompt);
+    add_template(&h, &l->response);
     for (size_t i = 0; i < o->choice_count; i++) {
-        put(to, o->choices[i].value, strlen(o->choices[i].value));
-        put(to, o->choices[i].text, strlen(o->choices[i].text));
+        zf_hash_add_text(&h, o->choices[i].value);
+        zf_hash_add_text(&h, o->choices[i].text);
     }
-    fprintf(to, "all %d, eos %d,", o->train_all, o->add_eos ? (int)o->eos : -1);
-    put(to, l->front.ids, l->front.count * sizeof *l->front.ids);
-    if (l->chat) put(to, zf_chat_hash(l->chat), 16);
-    put(to, zf_tokenizer_hash(o->tokenizer), 16);
+    zf_hash_add(&h, l->front.ids, l->front.count * sizeof *l->front.ids);
+    zf_hash_add(&h, l->chat ? zf_chat_hash(l->chat) : NULL, l->chat ? 16 : 0);
+    zf_hash_add(&h, zf_tokenizer_hash(o->tokenizer), 16);
+    zf_hash_end(&h, l->hash);
+    return ZF_OK;
 }
 
-/* Its line for people, and its hash. */
+/* Its line for people. */
 static enum zf_status describe(struct zf_layout *l, const struct zf_fields *f, struct zf_err *e)
 {
     size_t size;
-    char *key = NULL;
     FILE *to = open_memstream(&l->describe, &size);
     if (!to) return zf_fail_memory(e, "a layout");
     enum zf_status s = show(to, l, f, e);
     bool bad = ferror(to);
-    if (fclose(to) || bad) return zf_fail_memory(e, "a layout");
-    if (s != ZF_OK) return s;
-    to = open_memstream(&key, &size);
-    if (!to) return zf_fail_memory(e, "a layout");
-    write_key(to, l);
-    bad = ferror(to);
-    if (fclose(to) || bad) {
-        free(key);
-        return zf_fail_memory(e, "a layout");
-    }
-    XXH128_canonical_t hash;
-    XXH128_canonicalFromHash(&hash, XXH3_128bits(key, size));
-    memcpy(l->hash, hash.digest, sizeof l->hash);
-    free(key);
-    return ZF_OK;
+    return fclose(to) || bad ? zf_fail_memory(e, "a layout") : s;
 }
 
 static enum zf_status decide(struct zf_layout *l, const struct zf_fields *f, struct zf_err *e)
@@ -308,6 +293,7 @@ static enum zf_status decide(struct zf_layout *l, const struct zf_fields *f, str
     ZF_TRY(find_choice_piece(l, f, e));
     ZF_TRY(find_chat(l, e));
     ZF_TRY(find_front(l, e));
+    ZF_TRY(hash(l, e));
     return describe(l, f, e);
 }
 
