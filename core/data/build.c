@@ -79,6 +79,12 @@ static enum zf_status read_batch(struct zf_build *b, struct zf_err *e)
         *i = (struct item){.chosen = -1};
         i->status = zf_reader_next(b->reader, &b->bytes, &i->record, &more, e);
         if (i->status && i->status != ZF_FORMAT) return zf_unreadable(e); /* not as FORMAT above: that would be skipped */
+        if (i->status && i->record.lost && b->o.data->skip_bad) {
+            /* to skip one record must not be to lose the rest of a file in silence */
+            size_t n = strlen(e->message);
+            snprintf(e->message + n, sizeof e->message - n, " (skip_bad does not help: nothing behind it could be read)");
+            return e->code;
+        }
         if (!i->status && !more) {
             b->ended = true;
             break;
@@ -136,7 +142,9 @@ static enum zf_status encode_record(struct worker *w, struct item *i, struct res
         ZF_TRY(zf_layout_render(b->layout, &i->record, bytes, file, d->every_choice ? (int)k : -1, &w->parts, &chosen, e));
         if (!w->parts.count) return ZF_OK;
         if (d->choice_count && chosen < 0) {
-            return zf_fail(e, ZF_FORMAT, NULL, "its response is none of the choices; correct it, add it to choices, or set skip_bad = yes");
+            return zf_fail(e, ZF_FORMAT, NULL,
+                           "its response is none of the %zu choices; correct it, add it to choices, or set skip_bad = yes to leave it out",
+                           d->choice_count);
         }
         i->chosen = chosen;
         ZF_TRY(zf_document_encode(d->tokenizer, w->encoder, &w->parts, d->vocab, b->o.stop, &w->document, e));
@@ -233,6 +241,9 @@ static enum zf_status pack_batch(struct zf_build *b, struct zf_packer *p, struct
             const struct zf_err *why = w->bad.code != ZF_OK ? &w->bad : &b->read_error;
             if (!b->o.data->skip_bad) {
                 *e = *why;
+                size_t had = strlen(e->message);
+                if (!strstr(e->message, "skip_bad"))
+                    snprintf(e->message + had, sizeof e->message - had, "; correct it, or set skip_bad = yes to leave it out");
                 return e->code;
             }
             const struct zf_source source = {.line = i->record.line, .file = i->record.file};
@@ -307,7 +318,10 @@ static enum zf_status find_layout(struct zf_build *b, struct zf_err *e)
 {
     const struct zf_dataset_options *d = b->o.data;
     if (!b->count)
-        return zf_fail(e, ZF_FORMAT, d->files[0], "no record in %zu files: everything is empty; expected some data", d->file_count);
+        return zf_fail(
+            e, ZF_FORMAT, d->files[0],
+            "no record in %zu files: everything is empty, or there is a header alone (lines end with LF or CRLF; a lone CR ends none)",
+            d->file_count);
     for (struct zf_err first = {.code = ZF_OK};;) {
         enum zf_status s = layout_from_batch(b, e);
         if (s != ZF_FORMAT || !d->skip_bad) return s;

@@ -20,6 +20,7 @@ static enum zf_found not_closed(struct zf_reader *r, struct zf_find *f, struct z
 {
     size_t opened = r->csv.opened;
     r->csv = (struct zf_csv_scan){0};
+    r->done = true;
     f->next = r->end - r->begin;
     return zf_reader_bad(r, opened, e,
                          "the quote that opens here is never closed, and the file ends inside it; close it, double quotes inside of "

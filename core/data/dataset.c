@@ -228,9 +228,9 @@ static enum zf_status check_long(const struct zf_dataset *d, const struct openin
     char where[sizeof e->where];
     return zf_fail(
         e, ZF_FORMAT, zf_dataset_place(d, &s->first_long, where, sizeof where),
-        "this record and %llu others of %llu are longer than sequence_length, %zu tokens (the longest has %llu); raise it, or set "
+        "%llu of %llu records are longer than sequence_length, %zu tokens, this one the first (the longest has %llu); raise it, or set "
         "long_rows = truncate, split or drop",
-        (unsigned long long)s->dropped - 1, (unsigned long long)s->documents, p->length, (unsigned long long)s->longest_document);
+        (unsigned long long)s->dropped, (unsigned long long)s->documents, p->length, (unsigned long long)s->longest_document);
 }
 
 static enum zf_status check_rows(const struct zf_dataset *d, const struct opening *p, struct zf_err *e)
@@ -256,9 +256,9 @@ static enum zf_status check_rows(const struct zf_dataset *d, const struct openin
     if (p->format == ZF_DATA_TEXT || o->skip_bad || bad * 100 <= of) return ZF_OK;
     char place[512];
     return zf_fail(e, ZF_FORMAT, o->files[0],
-                   "%llu of %llu %s have no label token (the first: %s%s), more than 1 %%; correct them, or set skip_bad = yes",
+                   "%llu of %llu %s have no label token (the first: %s%s), more than 1 %%; %scorrect them, or set skip_bad = yes",
                    (number)bad, (number)of, tokens ? "rows" : "documents", zf_dataset_place(d, &s->first_unlabelled, place, sizeof place),
-                   tokens ? ", from 0" : "");
+                   tokens ? ", from 0" : "", s->truncated ? "raise sequence_length, " : "");
 }
 
 static enum zf_status build(struct zf_dataset *d, struct opening *p, struct zf_err *e)

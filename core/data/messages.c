@@ -2,6 +2,8 @@
  * weights between 0 and 1) is refused, never left out in silence. */
 #include "core/data/layout_impl.h"
 
+#include "core/config/options.h"
+
 #include <string.h>
 
 static const struct {
@@ -11,10 +13,18 @@ static const struct {
 
 static const struct {
     const char *key, *advice;
-} refused[] = {{"tool_calls", "write the call into the content"},  {"function_call", "write the call into the content"},
-               {"reasoning_content", "write it into the content"}, {"images", "only text is trained; remove them"},
-               {"audio", "only text is trained; remove it"},       {"videos", "only text is trained; remove them"},
-               {"tools", "write them into the system message"},    {"history", "write all turns into `messages`"}};
+} refused[] = {{"tool_calls", "render such conversations into a `text` column"},
+               {"function_call", "render such conversations into a `text` column"},
+               {"reasoning_content", "write it into the content"},
+               {"images", "only text is trained; remove them"},
+               {"audio", "only text is trained; remove it"},
+               {"videos", "only text is trained; remove them"},
+               {"tools", "write them into the system message"},
+               {"history", "write all turns into `messages`"}};
+
+/* A misspelt role would pass as another speaker and never be trained. */
+static const char *const speakers[] = {"system", "user", "assistant", "tool", "developer", "ipython"};
+enum { SPEAKERS = sizeof speakers / sizeof *speakers };
 
 static const char *const weights[] = {"loss_weight", "weight", "train"};
 const char *const zf_turn_inputs[2] = {"input", "context"};
@@ -32,6 +42,17 @@ static bool says_nothing(const json_t *v)
 {
     return !v || json_is_null(v) || (json_is_array(v) && !json_array_size(v)) || (json_is_object(v) && !json_object_size(v)) ||
            (json_is_string(v) && !json_string_length(v));
+}
+
+static enum zf_status check_role(const struct reading *r, const char *role)
+{
+    for (size_t i = 0; i < SPEAKERS; i++)
+        if (!strcmp(role, speakers[i])) return ZF_OK;
+    char shown[64];
+    const char *nearest = zf_nearest(role, speakers, SPEAKERS);
+    zf_text_show(shown, sizeof shown, role, strlen(role));
+    return zf_fail(r->e, ZF_FORMAT, NULL, "`%s`[%zu] has the role \"%s\"; expected system, user, assistant or tool%s%s", r->column,
+                   r->index, shown, nearest ? "; the nearest is " : "", nearest ? nearest : "");
 }
 
 /* `j` is a message, or (column NULL) the record. */
@@ -133,6 +154,7 @@ static enum zf_status read_message(const struct reading *r, const json_t *j, str
     m->role = json_string_value(role);
     for (size_t i = 0; i < sizeof roles / sizeof *roles; i++)
         if (!strcmp(m->role, roles[i].name)) m->role = roles[i].role;
+    ZF_TRY(check_role(r, m->role));
     ZF_TRY(refuse_unsupported(r, j));
     ZF_TRY(read_content(r, first_of(j, "content", "value", "text"), m));
     return read_weight(r, j, m);

@@ -264,6 +264,7 @@ static enum zf_status next_in_file(struct zf_reader *r, struct zf_text *into, st
             out->last = f.last;
             out->columns = zf_table_columns(r);
         }
+        out->lost = found == ZF_FOUND_BAD && r->done;
         if (r->o.format == ZF_DATA_TEXT && found != ZF_FOUND_GAP) r->text.inside = !f.last && found == ZF_FOUND_RECORD;
         consume(r, f.next);
         *more = found != ZF_FOUND_GAP;
@@ -284,6 +285,7 @@ enum zf_status zf_reader_next(struct zf_reader *r, struct zf_text *into, struct 
                     (struct zf_record){.file = (uint32_t)r->file, .line = 1, .column = 1, .begin = into->size, .first = true, .last = true};
                 r->any = true;
                 r->done = true;
+                out->lost = true;
                 return e->code;
             }
         }

@@ -36,6 +36,7 @@ struct zf_record {
     uint64_t line, column;            /* where it begins, from 1; a column is a character */
     size_t begin, size;               /* its bytes in the text it was read into; UTF-8, without BOM and line end */
     bool first, last;                 /* of text: the piece begins, ends its document; else both true */
+    bool lost;                        /* with ZF_FORMAT: nothing behind it in this file can be read */
     const struct zf_columns *columns; /* tsv, csv */
 };
 

@@ -281,6 +281,7 @@ static enum zf_status split_valid(struct zf_setup *s, struct zf_err *e)
 {
     uint64_t held = (uint64_t)(s->o->valid_split * (double)s->all.rows + 0.5);
     if (s->o->valid_split > 0 && held == 0) held = 1;
+    if (s->o->valid_split > 0 && s->all.rows == 1) zf_setup_note(s, "valid_split", "there is a single row; nothing is left to validate on");
     if (held >= s->all.rows) held = s->all.rows - 1;
     ZF_TRY(zf_dataset_slice(&s->train, &s->all, 0, s->all.rows - held, e));
     return held ? zf_dataset_slice(&s->valid, &s->all, s->all.rows - held, held, e) : ZF_OK;
@@ -345,6 +346,10 @@ enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struc
     ZF_TRY(plan(s, longest ? longest : s->sequence_length, bytes, e));
 
     ZF_TRY(open_dataset(s, &s->all, &o->train, "train", stop, e));
+    for (size_t i = 0; i < o->valid.count; i++)
+        for (size_t k = 0; k < o->train.count; k++)
+            if (!strcmp(o->valid.list[i], o->train.list[k]))
+                zf_setup_note(s, "valid", "%s is trained on, too; its loss says nothing about other text", o->valid.list[i]);
     if (o->valid.count) {
         ZF_TRY(open_dataset(s, &s->valid, &o->valid, "valid", stop, e));
         s->train = s->all;

@@ -429,6 +429,34 @@ def test_skip_bad_counts(folder):
     fails(path, "train.jsonl")
 
 
+def test_skip_bad_never_loses_the_rest_of_a_file(folder):
+    h.write(os.path.join(folder, "open.csv"), "text,n\nok,1\n\"open,2\n" + "".join(f"line {i},{i}\n" for i in range(3000)))
+    said = h.run("check", cfg(folder, train="open.csv", skip_bad="yes"), code=4).stderr
+    expect("open.csv:3" in said and "skip_bad does not help" in said, said)
+    h.write(os.path.join(folder, "cut.json"), '[{"text": "one"}, {"text": "open}' + ', {"text": "more"}' * 3000 + "]")
+    said = h.run("check", cfg(folder, train="cut.json", skip_bad="yes"), code=4).stderr
+    expect("cut.json:1" in said and "skip_bad does not help" in said, said)
+    # bad lines before the first good one, more than are read at a time, are counted, whatever the number of threads
+    h.write(os.path.join(folder, "late.jsonl"), "{\n" * 5000 + '{"text": "good"}\n')
+    for threads in (1, 3):
+        path = cfg(folder, train="late.jsonl", skip_bad="yes")
+        report = json.loads(h.run("check", path, "--json", "--set", f"threads={threads}").stdout)["train"]
+        expect((report["bad"], report["documents"], report["records"]) == (5000, 1, 5001), report)
+
+
+def test_a_misspelt_role_is_no_other_speaker(folder):
+    lines(folder, [{"messages": [{"role": "user", "content": "a"}, {"role": "asistant", "content": "b"}]}])
+    for template in ("chatml", "plain"):
+        said = h.run("check", cfg(folder, chat_template=template), code=4).stderr
+        expect("train.jsonl:1" in said and '"asistant"' in said and "nearest is assistant" in said, said)
+
+
+def test_messages_cannot_drive_the_terminal(folder):
+    h.write(os.path.join(folder, "train.tsv"), "\x1b[31mred\tb\na\tb\n")
+    said = h.run("check", cfg(folder, train="train.tsv"), code=2).stderr
+    expect("\x1b" not in said and "red" in said, repr(said))
+
+
 def test_empty_things(folder):
     for name, content in {"a.jsonl": "", "b.jsonl": "\n\n\n", "c.csv": "q,a\n", "d.tsv": "", "e.json": "[]", "f.txt": "", "g.jsonl": '{"text": ""}\n'}.items():
         h.write(os.path.join(folder, name), content)
