@@ -21,7 +21,7 @@ static void check(const struct zf_parts *p, const uint8_t *data, size_t size)
     for (size_t i = 0; i < p->count; i++) {
         const struct zf_part *part = &p->list[i];
         if (part->id < 0 ? !part->size : part->size || part->content) abort();
-        if (part->specials || part->id > 5) abort();
+        if ((part->specials && part->content) || part->id > 5) abort();
         if (!part->content || (part->text >= (const char *)data && part->text + part->size <= (const char *)data + size)) continue;
         if (part->size != 8 || memcmp(part->text, "narrator", 8)) abort();
     }
