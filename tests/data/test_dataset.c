@@ -164,6 +164,9 @@ static void test_text_refused(void **state)
     refuse_one(in_folder("nowhere.txt"), o, ZF_FORMAT, "nowhere.txt", "cannot open");
     refuse_one(folder, (struct zf_dataset_options){.format = ZF_DATA_TEXT}, ZF_FORMAT, folder, "directory");
     refuse_one(save_text("z.jsonl", "{\"name\":1}"), o, ZF_USAGE, "z.jsonl", "name");
+    /* An array on one line: a place in the line. */
+    refuse_one(save_text("z.json", "[{\"text\": \"a\"}, {\"text\" \"b\"}]"), o, ZF_FORMAT, "z.json:1:27", "no valid JSON");
+    refuse_one(save_text("z.json", "[{\"text\": \"a\"},{\"txt\": \"b\"}]"), o, ZF_FORMAT, "z.json:1:16", "it has no `text`");
     refuse_one(in_folder("z"), o, ZF_USAGE, "z", "without extension");
     refuse_one(in_folder("z.bin"), o, ZF_USAGE, "z.bin", "'.bin'");
     o.documents = "";
