@@ -1,6 +1,7 @@
 /* Kernels: one struct of arguments an op, flat (pointers, sizes, dtype). Shapes are row-major; ld is the distance of two rows in
- * elements. Activations and weights have `type` (ZF_F32 now; a backend refuses what it does not have); statistics, losses,
- * gradients of weights, moments and masters are fp32. Backward kernels *accumulate* into gradients of weights and *overwrite*
+ * elements. Activations, their gradients and the visible weights (norms and biases, too) have `type`, ZF_F32 or ZF_BF16; whatever the type,
+ * arithmetic is fp32, and a result is rounded once, to nearest even, when it is stored. Statistics, losses, gradients of weights, moments,
+ * masters and rotary tables are fp32. Backward kernels *accumulate* into gradients of weights and *overwrite*
  * gradients of activations, unless an `accumulate` flag says otherwise. Buffers must not overlap unless a comment allows it.
  *
  * A batch is one stream of `rows` tokens, without padding: documents stand one behind the other (struct zf_segment), so
@@ -12,7 +13,8 @@
 #include "kernels/device.h"
 
 /* c[m][n] = (c if accumulate) + a[m][k] b[k][n] + bias[n]. trans_a: a is stored [k][m]; trans_b: b is stored [n][k].
- * type is that of a and b; type_c that of c and bias. */
+ * type is that of a, b and bias; type_c that of c: F32, or BF16 where type is BF16 (then without accumulate, but for a bias). Sums are
+ * fp32. */
 struct zf_matmul_args {
     enum zf_dtype type, type_c;
     const void *a, *b, *bias; /* bias may be NULL */
@@ -167,10 +169,11 @@ struct zf_copy_rows_args {
 };
 
 /* loss[r] = -log softmax(logits[r])[target[r]], 0 where target[r] < 0 (a logit that is not finite makes it not finite). If gradient: the
- * row becomes scale * (softmax - onehot), 0 where target[r] < 0. Columns n..ld are not touched. */
+ * row becomes scale * (softmax - onehot), 0 where target[r] < 0. Columns n..ld are not touched. Logits are fp32 whatever the type, which is
+ * the gradient's: in BF16 it lies over the beginning of its row, so that rows of it are 2 ld elements apart. */
 struct zf_cross_entropy_args {
     enum zf_dtype type;
-    void *logits; /* [rows][ld] */
+    float *logits; /* [rows][ld] */
     const int32_t *target;
     float *loss; /* [rows] */
     size_t rows, n, ld;
@@ -223,10 +226,20 @@ struct zf_adamw_args {
     size_t n;
     uint64_t t; /* updates, this one included */
     double lr, beta1, beta2, eps, decay;
+    bool stochastic;      /* BF16 weights: rounded up or down by chance, in proportion, so that their mean is the master; else to nearest */
+    uint64_t seed, first; /* of that chance: a function of (seed, t, first + i), i the element, and nothing else */
+};
+
+/* to[i] = from[i], from one of F32 and BF16 to the other (to nearest even) or the same. */
+struct zf_cast_args {
+    enum zf_dtype type, from_type;
+    void *to;
+    const void *from;
+    size_t n;
 };
 
 struct zf_ops {
-#define ZF_OP(name) enum zf_status (*name)(struct zf_lane *lane, const struct zf_##name##_args *args);
+#define ZF_OP(name) enum zf_status (*name)(struct zf_lane * lane, const struct zf_##name##_args *args);
 #include "kernels/ops.def"
 #undef ZF_OP
 };

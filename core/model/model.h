@@ -1,6 +1,8 @@
 /* A model on a device: weights, gradients, activations; forward, backward, loss, logits, key/value cache.
  *
- * Owner: whoever called zf_model_open. Flat blocks of `params.elements` fp32 each: weights (the master itself while dtype is f32), grad.
+ * Owner: whoever called zf_model_open. Flat blocks of `params.elements` each: the master weights in fp32, the visible weights in `dtype`
+ * (the master itself where that is f32), the gradients in fp32. A model that is not trained has visible weights only. All of a parameter's
+ * blocks have the same offsets.
  * Layout of activations: model/workspace.c. */
 #ifndef ZF_MODEL_MODEL_H
 #define ZF_MODEL_MODEL_H
@@ -17,7 +19,9 @@ struct zf_model {
     struct zf_arena arena;
     struct zf_device *device;
     struct zf_lane *lane;      /* compute */
-    float *weights;            /* [params.elements] */
+    enum zf_dtype dtype;       /* of weights and activations: ZF_F32 or ZF_BF16 */
+    void *weights;             /* [params.elements] of dtype: what forward and backward see */
+    float *master;             /* [params.elements]; = weights in f32; NULL in bf16 without training */
     float *grad;               /* [params.elements]; NULL until zf_model_reserve with training */
     struct zf_workspace *work; /* activations for the largest micro-batch */
 };
@@ -27,13 +31,15 @@ struct zf_workspace_sizes {
     size_t activations, logits, batch;
 };
 /* tokens: of the largest micro-batch. positions: of the longest document (rows of the rotation table). */
-struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, size_t tokens, size_t positions, bool training);
+struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, enum zf_dtype dtype, size_t tokens, size_t positions,
+                                               bool training);
 
-/* Weights from a Hugging Face folder, or random ones if `hf` is NULL (init_std, seed). Allocates weights only. */
+/* Weights from a Hugging Face folder, or random ones if `hf` is NULL (init_std, seed), rounded once to dtype. Allocates weights only;
+ * masters (of a model to be trained) with them. */
 struct zf_hf;
 struct zf_st_tensor;
 enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed,
-                             struct zf_device *d, struct zf_err *e);
+                             enum zf_dtype dtype, bool training, struct zf_device *d, struct zf_err *e);
 void zf_model_close(struct zf_model *m);
 
 /* The tensor of each parameter, in the order of the list: found[params->count], zeroed. Every one is there, once, with the right shape, and
@@ -64,13 +70,13 @@ enum zf_status zf_model_zero_grad(struct zf_model *m, struct zf_err *e);
 /* Generation: tokens of one sequence appended to the cache; logits [vocab] of the last to host memory. Waits. cache_tokens is the room. */
 struct zf_cache;
 enum { ZF_CACHE_PREFILL = 512 }; /* tokens of a prompt that go through at once: the size of its workspace */
-size_t zf_cache_bytes(const struct zf_model_config *c, size_t room);
+size_t zf_cache_bytes(const struct zf_model_config *c, enum zf_dtype dtype, size_t room);
 enum zf_status zf_cache_new(struct zf_cache **out, struct zf_model *m, size_t room, struct zf_err *e);
 void zf_cache_free(struct zf_cache *c);
 enum zf_status zf_cache_append(struct zf_cache *c, const int32_t *ids, size_t count, float *logits, struct zf_err *e);
 
-/* fp32 export of the weights as a folder that transformers loads. config_json: the source's, or zf_model_config_write's. tokenizer_from: a
- * folder whose tokenizer files are copied, or NULL. */
+/* fp32 export of the masters (of the weights, where there are none) as a folder that transformers loads. config_json: the source's, or
+ * zf_model_config_write's. tokenizer_from: a folder whose tokenizer files are copied, or NULL. */
 enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from,
                                struct zf_err *e);
 

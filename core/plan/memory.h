@@ -55,6 +55,7 @@ struct zf_memory_request {
     size_t data_bytes;      /* what the datasets will hold */
     size_t loaders;         /* that read ahead at the same time, each with a queue of micro-batches */
     bool training;          /* false: forward only (check of generate) */
+    enum zf_dtype dtype;    /* of weights and activations */
 };
 void zf_memory_plan_make(struct zf_memory_plan *out, const struct zf_memory_request *r, size_t limit);
 
