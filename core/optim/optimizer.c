@@ -83,7 +83,9 @@ enum zf_status zf_optimizer_loss(struct zf_optimizer *o, double *loss, struct zf
 /* Neighbours in the flat block with the same decay are one kernel call; gaps between them are zeros and stay zeros. */
 static enum zf_status update(struct zf_optimizer *o, const struct zf_adam_rule *r, double rate, struct zf_err *e)
 {
-    const struct zf_params *p = &o->model->params;
+    struct zf_model *m = o->model;
+    const struct zf_params *p = &m->params;
+    bool copies = m->dtype != ZF_F32; /* weights beside their masters */
     for (size_t i = 0, next; i < p->count; i = next) {
         const struct zf_param *first = &p->list[i];
         next = i + 1;
@@ -91,9 +93,11 @@ static enum zf_status update(struct zf_optimizer *o, const struct zf_adam_rule *
         while (next < p->count && !p->list[next].frozen && p->list[next].matrix == first->matrix) next++;
         const struct zf_param *last = &p->list[next - 1];
         size_t at = first->offset;
-        ISSUE(o, adamw, e, .type = ZF_F32, .master = o->model->weights + at, .m = o->m + at, .v = o->v + at, .g = o->model->grad + at,
-              .norm = o->norm, .n = last->offset + last->rows * last->cols - at, .t = o->updates + 1, .lr = rate, .beta1 = r->beta1,
-              .beta2 = r->beta2, .eps = r->epsilon, .decay = first->matrix ? r->weight_decay : 0);
+        ISSUE(o, adamw, e, .type = m->dtype, .weights = copies ? (char *)m->weights + at * zf_dtype_size(m->dtype) : NULL,
+              .master = m->master + at, .m = o->m + at, .v = o->v + at, .g = m->grad + at, .norm = o->norm,
+              .n = last->offset + last->rows * last->cols - at, .t = o->updates + 1, .lr = rate, .beta1 = r->beta1, .beta2 = r->beta2,
+              .eps = r->epsilon, .decay = first->matrix ? r->weight_decay : 0, .stochastic = copies && r->stochastic, .seed = r->seed,
+              .first = at);
     }
     return ZF_OK;
 }

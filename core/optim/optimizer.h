@@ -1,5 +1,5 @@
 /* AdamW over all parameters of a model on the device (strategy gpu_only): moments, global norm, clipping, the check for finiteness.
- * A parameter's master is its visible weight while weights are fp32. */
+ * Masters, moments and gradients are fp32; bf16 weights are rounded from their masters in the same pass. */
 #ifndef ZF_OPTIM_OPTIMIZER_H
 #define ZF_OPTIM_OPTIMIZER_H
 
@@ -7,6 +7,8 @@
 
 struct zf_adam_rule {
     double beta1, beta2, epsilon, weight_decay, clip_norm; /* decay acts on matrices; clip_norm 0: off */
+    bool stochastic;                                       /* how masters become bf16 weights: by chance, else to nearest */
+    uint64_t seed;                                         /* of that chance */
 };
 
 struct zf_optimizer {

@@ -37,15 +37,16 @@ static void plan_for(struct zf_memory_plan *p, const struct zf_memory_request *r
     *p = (struct zf_memory_plan){.tokens = multiply(micro_batch, row), .micro_batch = micro_batch};
     const struct zf_model_config *c = r->config;
     struct zf_workspace_sizes w = {.activations = SIZE_MAX};
-    size_t n = r->params->elements, tokens = r->training || p->tokens < ZF_CACHE_PREFILL ? p->tokens : ZF_CACHE_PREFILL;
+    size_t n = r->params->elements, wide = sizeof(float), narrow = r->dtype == ZF_BF16 ? wide / 2 : wide,
+           tokens = r->training || p->tokens < ZF_CACHE_PREFILL ? p->tokens : ZF_CACHE_PREFILL;
     /* The widths of all buffers together are below a small multiple of the elements: what passes here cannot overflow there. */
-    if (multiply(multiply(p->tokens, n), 64) != SIZE_MAX) w = zf_workspace_measure(c, tokens, row, r->training);
-    p->bytes[ZF_PLAN_WEIGHTS] = multiply(n, 4);
-    p->bytes[ZF_PLAN_GRADIENTS] = r->training ? multiply(n, 4) : 0;
-    p->bytes[ZF_PLAN_MOMENTS] = r->training ? multiply(n, 8) : 0;
+    if (multiply(multiply(p->tokens, n), 64) != SIZE_MAX) w = zf_workspace_measure(c, r->dtype, tokens, row, r->training);
+    p->bytes[ZF_PLAN_WEIGHTS] = multiply(n, narrow + (r->training && narrow != wide ? wide : 0)); /* visible ones, and masters */
+    p->bytes[ZF_PLAN_GRADIENTS] = r->training ? multiply(n, wide) : 0;
+    p->bytes[ZF_PLAN_MOMENTS] = r->training ? multiply(n, 2 * wide) : 0;
     p->bytes[ZF_PLAN_ACTIVATIONS] = w.activations;
     p->bytes[ZF_PLAN_LOGITS] = w.logits;
-    p->bytes[ZF_PLAN_CACHE] = r->training ? 0 : multiply(multiply(row, c->layers), multiply(2 * sizeof(float), c->kv_heads * c->head_dim));
+    p->bytes[ZF_PLAN_CACHE] = r->training ? 0 : multiply(multiply(row, c->layers), multiply(2 * narrow, c->kv_heads * c->head_dim));
     p->bytes[ZF_PLAN_BATCH] = add(w.batch, r->loaders ? multiply(r->loaders, zf_loader_bytes(p->tokens)) : 0);
     p->bytes[ZF_PLAN_DATA] = r->data_bytes;
     p->bytes[ZF_PLAN_OTHER] = OTHER_BYTES;

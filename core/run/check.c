@@ -15,10 +15,10 @@ static void print_json(const struct zf_setup *s, const struct zf_err *fit)
     json_t *notes = json_array(), *o = json_object();
     for (size_t i = 0; i < s->notes.count; i++) json_array_append_new(notes, json_string(s->notes.list[i].message));
     json_object_set_new(o, "model",
-                        json_pack("{s:s s:I s:I s:I s:I s:I s:I s:I}", "family", zf_family_name(c->family), "parameters",
-                                  (json_int_t)s->params.parameters, "layers", (json_int_t)c->layers, "hidden", (json_int_t)c->hidden,
-                                  "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads, "vocab", (json_int_t)c->vocab,
-                                  "context", (json_int_t)c->context));
+                        json_pack("{s:s s:s s:I s:I s:I s:I s:I s:I s:I}", "family", zf_family_name(c->family), "dtype",
+                                  zf_dtype_name(s->dtype), "parameters", (json_int_t)s->params.parameters, "layers", (json_int_t)c->layers,
+                                  "hidden", (json_int_t)c->hidden, "heads", (json_int_t)c->heads, "kv_heads", (json_int_t)c->kv_heads,
+                                  "vocab", (json_int_t)c->vocab, "context", (json_int_t)c->context));
     json_object_set_new(o, "train", zf_report_dataset_json(&s->train));
     json_object_set_new(o, "valid", zf_report_dataset_json(&s->valid));
     json_object_set_new(o, "steps", json_integer((json_int_t)s->steps));
@@ -50,8 +50,9 @@ static void print_options(const struct zf_options *o)
 static void print_text(const struct zf_setup *s, bool fits, bool over)
 {
     const struct zf_model_config *c = &s->config;
-    printf("%-14s %s, %zu parameters: %zu layers, hidden %zu, %zu heads (%zu key/value), ffn %zu, vocabulary %zu, context %zu\n", "model",
-           zf_family_name(c->family), s->params.parameters, c->layers, c->hidden, c->heads, c->kv_heads, c->ffn, c->vocab, c->context);
+    printf("%-14s %s, %zu parameters: %zu layers, hidden %zu, %zu heads (%zu key/value), ffn %zu, vocabulary %zu, context %zu, in %s\n",
+           "model", zf_family_name(c->family), s->params.parameters, c->layers, c->hidden, c->heads, c->kv_heads, c->ffn, c->vocab,
+           c->context, zf_dtype_name(s->dtype));
     /* with valid_split both are of the same files */
     if (s->train.rows) zf_report_dataset("train", &s->train, true);
     if (s->valid.rows) zf_report_dataset("valid", &s->valid, s->o->valid.count > 0);

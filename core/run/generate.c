@@ -114,8 +114,12 @@ static enum zf_status check_memory(const struct job *j, size_t room, struct zf_e
 {
     struct zf_memory_limits limits;
     struct zf_memory_plan plan;
-    struct zf_memory_request r = {
-        .config = &j->model.config, .params = &j->model.params, .batch_size = 1, .micro_batch = 1, .sequence_length = room};
+    struct zf_memory_request r = {.config = &j->model.config,
+                                  .params = &j->model.params,
+                                  .batch_size = 1,
+                                  .micro_batch = 1,
+                                  .sequence_length = room,
+                                  .dtype = j->g->dtype};
     zf_memory_limits_read(&limits, "/", 0);
     zf_memory_plan_make(&plan, &r, limits.least);
     return zf_memory_plan_check(&plan, &r, &limits, e);
@@ -212,7 +216,7 @@ static enum zf_status run(struct job *j, FILE *out, struct zf_err *e)
     ZF_TRY(check_memory(j, room, e));
     zf_arena_free(&j->model.arena);
     ZF_TRY(zf_device_open(&j->device, "host", &(struct zf_device_options){.threads = (int)g->threads}, e));
-    ZF_TRY(zf_model_open(&j->model, &config, &j->hf, 0, j->device, e));
+    ZF_TRY(zf_model_open(&j->model, &config, &j->hf, 0, g->dtype, false, j->device, e));
     ZF_TRY(zf_cache_new(&j->cache, &j->model, room, e));
     if (!(j->logits = malloc(config.vocab * sizeof *j->logits))) return zf_fail_memory(e, "the logits");
     ZF_TRY(produce(j, room - j->ids.count, out, e));

@@ -3,6 +3,7 @@
 #define ZF_RUN_GENERATE_H
 
 #include "core/base/err.h"
+#include "kernels/device.h"
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -13,6 +14,7 @@ struct zf_generate {
     const char *ids;    /* "1,2,3" instead of a prompt, or NULL */
     int64_t tokens, seed, threads;
     double temperature, top_p; /* temperature 0: the likeliest token */
+    enum zf_dtype dtype;       /* of weights, activations and cache */
     bool json;                 /* one object with ids and text instead of streamed text */
 };
 

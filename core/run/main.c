@@ -5,6 +5,7 @@
 #include "core/run/data.h"
 #include "core/run/generate.h"
 #include "core/run/locate.h"
+#include "core/run/setup.h"
 #include "core/run/train.h"
 #include "core/run/verify.h"
 #include "core/session/inspect_run.h"
@@ -238,6 +239,19 @@ static enum zf_status log_table(struct zf_args *a, struct zf_err *e)
     return s;
 }
 
+/* --dtype of a command that computes; `fallback` where it is not there. */
+static enum zf_status read_dtype(struct zf_args *a, enum zf_choice_dtype fallback, enum zf_dtype *out, struct zf_err *e)
+{
+    const struct zf_option *row = &zf_option_table[ZF_OPT_dtype];
+    const char *text;
+    ZF_TRY(zf_args_value(a, "--dtype", &text, e));
+    size_t i = text ? 0 : (size_t)fallback;
+    while (text && i < row->choice_count && strcmp(text, row->choices[i])) i++;
+    if (i == row->choice_count) return zf_fail(e, ZF_USAGE, "--dtype", "`%s` is none of auto, bf16 and f32", text);
+    *out = zf_setup_dtype((enum zf_choice_dtype)i, NULL);
+    return ZF_OK;
+}
+
 static enum zf_status generate(struct zf_args *a, struct zf_err *e)
 {
     struct zf_generate g = {.tokens = 128, .top_p = 1, .json = zf_args_flag(a, "--json")};
@@ -245,6 +259,7 @@ static enum zf_status generate(struct zf_args *a, struct zf_err *e)
     char *folder;
     ZF_TRY(zf_args_value(a, "--prompt", &g.prompt, e));
     ZF_TRY(zf_args_value(a, "--ids", &g.ids, e));
+    ZF_TRY(read_dtype(a, ZF_DTYPE_AUTO, &g.dtype, e));
     ZF_TRY(zf_args_integer(a, "--tokens", 1, 1 << 24, &g.tokens, e));
     ZF_TRY(zf_args_integer(a, "--seed", 0, INT64_MAX, &g.seed, e));
     ZF_TRY(zf_args_integer(a, "--threads", 0, 4096, &g.threads, e));
@@ -263,16 +278,14 @@ static enum zf_status generate(struct zf_args *a, struct zf_err *e)
 static enum zf_status verify(struct zf_args *a, struct zf_err *e)
 {
     struct zf_verify v = {.tolerance = 1, .losses = zf_args_flag(a, "--losses")};
-    const char *dtype;
     int64_t threads = 0;
-    ZF_TRY(zf_args_value(a, "--dtype", &dtype, e));
+    ZF_TRY(read_dtype(a, ZF_DTYPE_F32, &v.dtype, e));
     ZF_TRY(zf_args_real(a, "--tolerance", 0, 1e12, &v.tolerance, e));
     ZF_TRY(zf_args_integer(a, "--threads", 0, 4096, &threads, e));
     ZF_TRY(zf_args_need(a, "MODEL (a folder)", &v.model, e));
     ZF_TRY(zf_args_need(a, "GOLDEN.safetensors", &v.golden, e));
     ZF_TRY(zf_args_done(a, e));
     v.threads = (int)threads;
-    if (dtype && strcmp(dtype, "f32")) return zf_fail(e, ZF_USAGE, "--dtype", "`%s`: this version computes in f32 only", dtype);
     return zf_verify_run(&v, stdout, e);
 }
 
@@ -296,11 +309,13 @@ static const struct command {
     {"status", status, "status [RUN] [--json]", "how far a run is, and whether it is alive; RUN is a run directory or a run.cfg"},
     {"list", list, "list [DIRECTORY] [--json]", "the runs in ./runs, or in another directory"},
     {"log", log_table, "log RUN [--csv|--json] [--fields a,b]", "the step table"},
-    {"generate", generate, "generate MODEL|RUN --prompt TEXT [--tokens N] [--temperature X] [--top-p X] [--seed N] [--ids 1,2,3] [--json]",
+    {"generate", generate,
+     "generate MODEL|RUN --prompt TEXT [--tokens N] [--temperature X] [--top-p X] [--seed N] [--ids 1,2,3] "
+     "[--dtype auto|bf16|f32] [--json]",
      "text from a model or a run's newest export; 128 tokens, the likeliest each (temperature 0), unless told otherwise"},
     {"tokenize", zf_command_tokenize, "tokenize MODEL [FILE] [--json] [--decode]", "ids of each line of text; --decode: back"},
-    {"verify", verify, "verify MODEL GOLDEN.safetensors [--losses] [--tolerance X]",
-     "logits, loss and gradients against values made elsewhere"},
+    {"verify", verify, "verify MODEL GOLDEN.safetensors [--losses] [--dtype f32|bf16] [--tolerance X]",
+     "logits, loss and gradients against values made elsewhere; in f32 unless told otherwise"},
     {"inspect", zf_command_inspect, "inspect PATH [--json]", "what is in a safetensors file, a model folder, a run; verifies it"},
     {"export", zf_command_export, "export RUN OUT [--dtype f32|bf16|f16] [--step N|best|last]",
      "a Hugging Face folder that transformers loads"},

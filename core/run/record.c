@@ -64,6 +64,7 @@ void zf_record_start(struct zf_trainer *t)
     json_object_set_new(o, "parameters", integer(p->parameters));
     json_object_set_new(o, "device", json_string(t->device->type->name));
     json_object_set_new(o, "device_description", json_string(info.description));
+    json_object_set_new(o, "dtype", json_string(zf_dtype_name(t->model.dtype)));
     json_object_set_new(o, "strategy", json_string(strategy));
     json_object_set_new(o, "options", zf_options_json(t->o));
     json_object_set_new(o, "data", zf_report_dataset_json(&t->setup->train));
@@ -73,9 +74,9 @@ void zf_record_start(struct zf_trainer *t)
 
     char bytes[32];
     const struct zf_setup *s = t->setup;
-    zf_plain_text(&t->plain, "zenflow-console %s: %s, %" PRIu64 " parameters, strategy %s on %s (%s)", ZF_VERSION,
-                  t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters, strategy,
-                  t->device->type->name, info.description);
+    zf_plain_text(&t->plain, "zenflow-console %s: %s, %" PRIu64 " parameters, %s, strategy %s on %s (%s)", ZF_VERSION,
+                  t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters,
+                  zf_dtype_name(t->model.dtype), strategy, t->device->type->name, info.description);
     zf_plain_text(&t->plain,
                   "data: %" PRIu64 " rows to train on, %" PRIu64 " to validate on, %" PRIu64 " tokens, %" PRIu64
                   " of them targets; the loss is the mean over the targets of a step",

@@ -114,9 +114,29 @@ static enum zf_status from_folder(struct zf_setup *s, struct zf_err *e)
     return status;
 }
 
+enum zf_dtype zf_setup_dtype(enum zf_choice_dtype choice, bool *native)
+{
+    char library[64];
+    bool bf16;
+    zf_host_matmul_library(library, sizeof library, &bf16);
+    if (native) *native = bf16;
+    return choice == ZF_DTYPE_BF16 || (choice == ZF_DTYPE_AUTO && bf16) ? ZF_BF16 : ZF_F32;
+}
+
+static void choose_dtype(struct zf_setup *s)
+{
+    bool native;
+    s->dtype = zf_setup_dtype(s->o->dtype, &native);
+    if (s->dtype == ZF_BF16 && !native)
+        zf_setup_note(s, "dtype", "this processor does not multiply bf16 in hardware; bf16 saves memory here, and f32 is faster");
+    if (s->dtype == ZF_F32 && s->o->stochastic_rounding)
+        zf_setup_note(s, "stochastic_rounding", "it has no effect on f32 weights, which are their own masters");
+}
+
 enum zf_status zf_setup_model(struct zf_setup *s, const struct zf_options *o, struct zf_err *e)
 {
     *s = (struct zf_setup){.o = o};
+    choose_dtype(s);
     ZF_TRY(o->path[0] ? from_folder(s, e) : from_scratch(s, e));
     ZF_TRY(zf_params_build(&s->params, &s->config, &s->arena, e));
     ZF_TRY(zf_setup_freeze(&s->params, &o->freeze, e));
@@ -272,7 +292,8 @@ static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes
                                             .sequence_length = longest,
                                             .data_bytes = data_bytes,
                                             .loaders = 2,
-                                            .training = true};
+                                            .training = true,
+                                            .dtype = s->dtype};
     zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
     return s->rows_only ? ZF_OK : zf_memory_plan_check(&s->plan, &s->request, &s->limits, e);
 }

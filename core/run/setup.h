@@ -18,6 +18,7 @@ struct zf_setup {
     const struct zf_options *o;
     struct zf_model_config config;
     struct zf_params params;             /* with `frozen` marked */
+    enum zf_dtype dtype;                 /* of weights and activations: the option, `auto` resolved */
     struct zf_hf hf;                     /* config only until zf_setup_weights; zeroed from scratch */
     json_t *config_json;                 /* what an export's config.json is made from */
     struct zf_tokenizer *tokenizer;      /* NULL: the model folder has none that can be read; enough for `tokens` */
@@ -39,6 +40,9 @@ struct zf_setup {
     struct zf_err_list notes;
     struct zf_arena arena;
 };
+
+/* The dtype that the option stands for on this machine; *native (may be NULL): the hardware multiplies bf16. */
+enum zf_dtype zf_setup_dtype(enum zf_choice_dtype choice, bool *native);
 
 enum zf_status zf_setup_model(struct zf_setup *s, const struct zf_options *o, struct zf_err *e);
 enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struct zf_err *e);

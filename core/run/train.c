@@ -91,18 +91,19 @@ enum zf_status zf_train_look(const struct zf_options *o, bool *over, struct zf_e
 }
 
 /* `auto` is resolved once, and the result is in RUN/run.cfg. */
-static enum zf_status resolve(struct zf_options *o, uint64_t steps, struct zf_err *e)
+static enum zf_status resolve(struct zf_options *o, const struct zf_setup *s, struct zf_err *e)
 {
     const struct zf_origin by_us = {.kind = ZF_ORIGIN_COMMAND};
+    const char *dtype = zf_dtype_name(s->dtype);
     char number[32];
-    snprintf(number, sizeof number, "%" PRIu64, steps);
+    snprintf(number, sizeof number, "%" PRIu64, s->steps);
     const struct {
         bool wanted;
         const char *name, *value;
     } rows[] = {{o->strategy == ZF_STRATEGY_AUTO, "strategy", "gpu_only"},
                 {o->device == ZF_DEVICE_AUTO, "device", "host"},
-                {o->dtype == ZF_DTYPE_AUTO, "dtype", "f32"},
-                {o->bus_dtype == ZF_BUS_DTYPE_AUTO, "bus_dtype", "f32"},
+                {o->dtype == ZF_DTYPE_AUTO, "dtype", dtype},
+                {o->bus_dtype == ZF_BUS_DTYPE_AUTO, "bus_dtype", dtype},
                 {!o->schedule_steps, "schedule_steps", number}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].wanted) ZF_TRY(zf_options_set(o, rows[i].name, rows[i].value, &by_us, e));
@@ -152,7 +153,7 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_setup *s = t->setup;
     const struct zf_options *o = t->o;
-    ZF_TRY(zf_model_open(&t->model, &s->config, o->path[0] ? &s->hf : NULL, (uint64_t)o->seed, t->device, e));
+    ZF_TRY(zf_model_open(&t->model, &s->config, o->path[0] ? &s->hf : NULL, (uint64_t)o->seed, s->dtype, true, t->device, e));
     ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
     ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->longest_row, true, e));
     ZF_TRY(zf_optimizer_init(&t->optimizer, &t->model, e));
@@ -162,8 +163,13 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
                                        .least = o->min_learning_rate,
                                        .steps = (uint64_t)o->schedule_steps,
                                        .warmup = (uint64_t)o->warmup_steps};
-    t->rule = (struct zf_adam_rule){
-        .beta1 = o->beta1, .beta2 = o->beta2, .epsilon = o->epsilon, .weight_decay = o->weight_decay, .clip_norm = o->clip_norm};
+    t->rule = (struct zf_adam_rule){.beta1 = o->beta1,
+                                    .beta2 = o->beta2,
+                                    .epsilon = o->epsilon,
+                                    .weight_decay = o->weight_decay,
+                                    .clip_norm = o->clip_norm,
+                                    .stochastic = o->stochastic_rounding,
+                                    .seed = (uint64_t)o->seed};
     uint64_t first = t->step * (uint64_t)o->batch_size;
     return zf_loader_start(&t->loader,
                            &(struct zf_loader_options){.data = &s->train,
@@ -291,7 +297,7 @@ enum zf_status zf_train_run(struct zf_options *o, const volatile int *stop, stru
         s = zf_setup_model(&setup, o, e);
         if (!s) s = zf_setup_weights(&setup, e);
         if (!s) s = zf_setup_data(&setup, stop, e);
-        if (!s) s = resolve(o, setup.steps, e);
+        if (!s) s = resolve(o, &setup, e);
         if (!s) s = train(&setup, o, run, &who, stop, e);
         zf_setup_free(&setup);
     }

@@ -8,6 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* By dtype. bf16's are what PyTorch's own bf16 needs on small models. */
+static const struct limits {
+    double logits, loss, gradient, gradients, losses, matrix, vector;
+} limits[] = {
+    [ZF_F32] = {1e-5, 1e-5, 1e-5, 1e-5, 1e-4, 1e-3, 5e-3},
+    [ZF_BF16] = {2e-2, 1e-3, 0.2, 5e-2, 3e-3, 4e-2, 0.2},
+};
+
 /* A line of the table: relative difference against its limit. */
 struct row {
     char name[160];
@@ -21,6 +29,7 @@ struct table {
 
 struct job {
     const struct zf_verify *v;
+    const struct limits *limits;
     struct zf_device *device;
     struct zf_hf hf;
     struct zf_safetensors golden;
@@ -175,7 +184,7 @@ static enum zf_status compare_logits(struct job *j, struct zf_err *e)
     ZF_TRY(golden_floats(j, "logits", "", n, &found, e));
     if (!found) return zf_fail(e, ZF_FORMAT, j->v->golden, "it has no tensor logits");
     ZF_TRY(zf_model_logits(&j->model, &j->batch, j->ours, e));
-    return add(&j->table, 1e-5, distance(j->ours, j->theirs, n) / sqrt(square(j->theirs, n)), e, "logits", "");
+    return add(&j->table, j->limits->logits, distance(j->ours, j->theirs, n) / sqrt(square(j->theirs, n)), e, "logits", "");
 }
 
 static enum zf_status forward_backward(struct job *j, struct zf_err *e)
@@ -189,7 +198,7 @@ static enum zf_status forward_backward(struct job *j, struct zf_err *e)
 static enum zf_status compare_gradients(struct job *j, struct zf_err *e)
 {
     const struct zf_params *p = &j->model.params;
-    double all = 0;
+    double all = 0, off = 0;
     for (size_t i = 0; i < p->count; i++) {
         bool found;
         size_t n = p->list[i].rows * p->list[i].cols;
@@ -207,9 +216,12 @@ static enum zf_status compare_gradients(struct job *j, struct zf_err *e)
             continue;
         }
         ZF_TRY(fetch(j, j->model.grad, q, e));
-        double own = sqrt(square(j->theirs, n)), floor = 0.1 * all * sqrt((double)n / (double)p->parameters);
-        ZF_TRY(add(&j->table, 1e-5, distance(j->ours, j->theirs, n) / (own > floor ? own : floor), e, "grad.", q->name));
+        double own = sqrt(square(j->theirs, n)), floor = 0.1 * all * sqrt((double)n / (double)p->parameters),
+               d = distance(j->ours, j->theirs, n);
+        off += d * d;
+        ZF_TRY(add(&j->table, j->limits->gradient, d / (own > floor ? own : floor), e, "grad.", q->name));
     }
+    if (j->missing < p->count) ZF_TRY(add(&j->table, j->limits->gradients, sqrt(off) / all, e, "all gradients", ""));
     for (size_t i = 0; i < j->golden.count; i++) {
         char text[512];
         const char *name = j->golden.list[i].name;
@@ -239,16 +251,17 @@ static enum zf_status compare_training(struct job *j, struct zf_err *e)
     }
     free(losses);
     if (s) return s;
-    ZF_TRY(add(&j->table, 1e-4, worst, e, "losses", ""));
+    ZF_TRY(add(&j->table, j->limits->losses, worst, e, "losses", ""));
     for (size_t i = 0; i < j->model.params.count; i++) {
         const struct zf_param *q = &j->model.params.list[i];
         size_t n = q->rows * q->cols;
         bool found;
         ZF_TRY(golden_floats(j, "after.", q->name, n, &found, e));
         if (!found) continue;
-        ZF_TRY(fetch(j, j->model.weights, q, e));
+        ZF_TRY(fetch(j, j->model.master, q, e));
         double own = sqrt(square(j->theirs, n));
-        ZF_TRY(add(&j->table, q->matrix ? 1e-3 : 5e-3, distance(j->ours, j->theirs, n) / (own > 0 ? own : 1), e, "after.", q->name));
+        ZF_TRY(add(&j->table, q->matrix ? j->limits->matrix : j->limits->vector, distance(j->ours, j->theirs, n) / (own > 0 ? own : 1), e,
+                   "after.", q->name));
     }
     return ZF_OK;
 }
@@ -262,7 +275,7 @@ static enum zf_status compare(struct job *j, struct zf_err *e)
     ZF_TRY(zf_model_config_read(&config, j->hf.config, j->v->model, e));
     ZF_TRY(zf_st_open(&j->golden, j->v->golden, e));
     ZF_TRY(zf_device_open(&j->device, "host", &(struct zf_device_options){.threads = j->v->threads}, e));
-    ZF_TRY(zf_model_open(&j->model, &config, &j->hf, 0, j->device, e));
+    ZF_TRY(zf_model_open(&j->model, &config, &j->hf, 0, j->v->dtype, true, j->device, e));
     ZF_TRY(make_batch(j, e));
     ZF_TRY(zf_model_reserve(&j->model, j->batch.tokens, j->length, true, e));
     ZF_TRY(zf_optimizer_init(&j->optimizer, &j->model, e));
@@ -285,7 +298,7 @@ static enum zf_status compare(struct job *j, struct zf_err *e)
     ZF_TRY(golden_floats(j, "loss", "", 1, &found, e));
     if (!found) return zf_fail(e, ZF_FORMAT, j->v->golden, "it has no tensor loss [1]");
     loss /= (double)j->batch.label_tokens;
-    ZF_TRY(add(&j->table, 1e-5, fabs(loss - j->theirs[0]) / fabs((double)j->theirs[0]), e, "loss", ""));
+    ZF_TRY(add(&j->table, j->limits->loss, fabs(loss - j->theirs[0]) / fabs((double)j->theirs[0]), e, "loss", ""));
     return j->v->losses ? compare_training(j, e) : ZF_OK;
 }
 
@@ -308,7 +321,7 @@ static enum zf_status report(struct job *j, FILE *out, struct zf_err *e)
 
 enum zf_status zf_verify_run(const struct zf_verify *v, FILE *out, struct zf_err *e)
 {
-    struct job j = {.v = v};
+    struct job j = {.v = v, .limits = &limits[v->dtype]};
     enum zf_status s = compare(&j, e);
     if (!s) s = report(&j, out, e);
     zf_optimizer_free(&j.optimizer);

@@ -3,12 +3,14 @@
 #define ZF_RUN_VERIFY_H
 
 #include "core/base/err.h"
+#include "kernels/device.h"
 #include <stdbool.h>
 #include <stdio.h>
 
 struct zf_verify {
     const char *model, *golden;
     bool losses;
+    enum zf_dtype dtype;
     double tolerance; /* scales the limits; 1 */
     int threads;      /* 0: all */
 };

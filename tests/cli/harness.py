@@ -81,7 +81,7 @@ def text_file(folder, size=20000, name="text.txt"):
 
 TINY = {
     "run": {"dir": "out", "seed": 3, "threads": 1},
-    "model": {"family": "llama", "layers": 1, "hidden": 32, "heads": 2, "ffn": 64, "context": 32, "tokenizer": "bytes"},
+    "model": {"family": "llama", "layers": 1, "hidden": 32, "heads": 2, "ffn": 64, "context": 32, "tokenizer": "bytes", "dtype": "f32"},
     "data": {"train": "text.txt", "sequence_length": 32, "valid_split": 0.1},
     "train": {"steps": 40, "batch_size": 4, "learning_rate": "1e-2", "valid_every": 20},
 }

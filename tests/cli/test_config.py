@@ -112,7 +112,6 @@ def test_what_this_version_has_not_is_refused_by_name(folder):
         ({"zenflow": {"strategy": "zenflow"}}, "zenflow"),
         ({"run": {"device": "cuda"}}, "cuda"),
         ({"run": {"device": "sim"}}, "sim"),
-        ({"model": {"dtype": "bf16"}}, "bf16"),
     ):
         expect(word in h.run(h.cfg(folder, **change), "--plain", code=2).stderr, word)
         expect(not os.path.exists(os.path.join(folder, "out")), word, "left a run directory behind")

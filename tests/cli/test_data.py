@@ -13,7 +13,7 @@ from harness import expect
 GOLDEN = os.path.join(h.SOURCE, "tests", "golden", "data")
 BASE = {
     "run": {"dir": "out", "seed": 3, "threads": 1},
-    "model": {"family": "llama", "layers": 1, "hidden": 32, "heads": 2, "ffn": 64, "context": 64, "tokenizer": "bytes"},
+    "model": {"family": "llama", "layers": 1, "hidden": 32, "heads": 2, "ffn": 64, "context": 64, "tokenizer": "bytes", "dtype": "f32"},
     "data": {"train": "train.jsonl", "shuffle": "no", "pack": "no", "cache": "no"},
     "train": {"steps": 2, "batch_size": 4, "learning_rate": "1e-3"},
 }

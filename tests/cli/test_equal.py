@@ -21,6 +21,7 @@ def case(folder, name, **changes):
         "vocab": 300,
         "context": 24,
         "tokenizer": None,
+        **changes.pop("model", {}),
     }
     train = {"steps": 12, "batch_size": 16, "learning_rate": "3e-3", "valid_every": 0}
     run = changes.pop("run", {})
@@ -36,18 +37,21 @@ def case(folder, name, **changes):
 
 
 def test_threads(folder):
-    one, two, five = (case(folder, f"t{n}", run={"threads": n}) for n in (1, 2, 5))
-    for other in (two, five):
-        expect([m["loss"] for m in one] == [m["loss"] for m in other], "losses depend on the number of threads")
-        expect([m["grad_norm"] for m in one] == [m["grad_norm"] for m in other], "norms depend on the number of threads")
+    for dtype in ("f32", "bf16"):
+        one, *others = (case(folder, f"{dtype}-t{n}", model={"dtype": dtype}, run={"threads": n}) for n in (1, 2, 3, 5))
+        for other in others:
+            expect([m["loss"] for m in one] == [m["loss"] for m in other], dtype, "losses depend on the number of threads")
+            expect([m["grad_norm"] for m in one] == [m["grad_norm"] for m in other], dtype, "norms depend on the number of threads")
 
 
 def test_micro_batches(folder):
-    runs = [case(folder, f"m{n}", micro_batch=n) for n in (1, 4, 16, 5)]
-    for other in runs[1:]:
-        worst = max(abs(a["loss"] - b["loss"]) for a, b in zip(runs[0], other))
-        expect(worst <= 2e-6, f"losses differ by {worst}")
-        expect(all(a["label_tokens"] == b["label_tokens"] for a, b in zip(runs[0], other)), "label tokens")
+    for dtype, limit in (("f32", 2e-6), ("bf16", 5e-3)):
+        runs = [case(folder, f"{dtype}-m{n}", model={"dtype": dtype}, micro_batch=n) for n in (1, 4, 16, 5)]
+        for other in runs[1:]:
+            worst = max(abs(a["loss"] - b["loss"]) for a, b in zip(runs[0], other))
+            print(f"{dtype}: losses differ by {worst:.1e}")
+            expect(worst <= limit, f"{dtype}: losses differ by {worst}")
+            expect(all(a["label_tokens"] == b["label_tokens"] for a, b in zip(runs[0], other)), "label tokens")
 
 
 if __name__ == "__main__":

@@ -17,25 +17,25 @@ def shared(*parts):
     return path
 
 
-def text_run(folder, seed):
+def text_run(folder, seed, dtype):
     """The recipe of which PyTorch's results are known: first 90 % of the text, rows of 256, batch 16, 100 steps."""
     with open(shared("data", "datasets", "tinyshakespeare", "input.txt"), encoding="utf-8") as f:
         text = f.read()
     cut = len(text) * 9 // 10
     h.write(os.path.join(folder, "train.txt"), text[:cut])
     h.write(os.path.join(folder, "valid.txt"), text[cut : cut + 40000])
-    h.cfg(folder, base={"run": {"dir": f"out{seed}", "seed": seed}, "model": {"path": shared("data", "models", "stories260K-hf")},
+    h.cfg(folder, base={"run": {"dir": f"out{seed}-{dtype}", "seed": seed}, "model": {"path": shared("data", "models", "stories260K-hf"), "dtype": dtype},
                         "data": {"train": "train.txt", "valid": "valid.txt", "sequence_length": 256, "add_eos": "no"},
                         "train": {"steps": 100, "batch_size": 16, "learning_rate": "2e-3", "weight_decay": 0}})
     h.run(os.path.join(folder, "run.cfg"), timeout=240)
-    return h.metrics(os.path.join(folder, f"out{seed}"), "valid")[-1]["loss"]
+    return h.metrics(os.path.join(folder, f"out{seed}-{dtype}"), "valid")[-1]["loss"]
 
 
 def test_text_trains_as_well_as_with_torch(folder):
     """PyTorch: 2.710 and 2.686 nats for two seeds of the order."""
-    for seed in (0, 1):
-        loss = text_run(folder, seed)
-        print(f"seed {seed}: validation {loss:.3f} nats")
+    for seed, dtype in ((0, "f32"), (1, "f32"), (0, "bf16")):
+        loss = text_run(folder, seed, dtype)
+        print(f"seed {seed}, {dtype}: validation {loss:.3f} nats")
         expect(2.62 < loss < 2.76, "validation", loss)
 
 
@@ -77,7 +77,7 @@ def test_rows_are_those_of_transformers(folder):
 def sst2_run(folder, seed):
     """`<sentence>It was` -> ` b` or ` g`; the loss of that token alone."""
     sst2 = lambda name: shared("data", "datasets", "glue", "SST-2", name)
-    h.cfg(folder, base={"run": {"dir": f"out{seed}", "seed": seed}, "model": {"path": shared("data", "models", "stories260K-hf")},
+    h.cfg(folder, base={"run": {"dir": f"out{seed}", "seed": seed}, "model": {"path": shared("data", "models", "stories260K-hf"), "dtype": "f32"},
                         "data": {"train": sst2("train.tsv"), "valid": sst2("dev.tsv"), "prompt": "{sentence}It was", "response": "{label}",
                                  "choices": '"0= b", "1= g"', "add_eos": "no", "pack": "no", "sequence_length": 256},
                         "train": {"steps": 1262, "batch_size": 64, "learning_rate": "2e-3", "beta2": 0.95, "weight_decay": 0.1, "clip_norm": 0}})

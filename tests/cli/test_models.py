@@ -9,13 +9,13 @@ import harness as h
 from harness import expect
 
 
-def verify_all(place):
+def verify_all(place, *more):
     folders = sorted(os.path.dirname(p) for p in glob.glob(os.path.join(place, "*", "golden.safetensors")))
     if not folders:
         raise h.Skip(f"no {place}")
     bad = []
     for one in folders:
-        done = h.run("verify", one, os.path.join(one, "golden.safetensors"), "--losses", code=None)
+        done = h.run("verify", one, os.path.join(one, "golden.safetensors"), "--losses", *more, code=None)
         if done.returncode != 0:
             bad.append(f"{os.path.basename(one)}: exit {done.returncode}\n{done.stdout[-1500:]}\n{done.stderr[-500:]}")
     expect(not bad, f"{len(bad)} of {len(folders)}:\n" + "\n".join(bad))
@@ -24,12 +24,14 @@ def verify_all(place):
 def test_verify_our_families(folder):
     expect(len(glob.glob(os.path.join(h.FAMILIES, "*", "golden.safetensors"))) == 15, "families are missing")
     verify_all(h.FAMILIES)
+    verify_all(h.FAMILIES, "--dtype", "bf16")
 
 
 def test_verify_shared_families(folder):
     if not h.SHARED or not os.path.isdir(h.SHARED):
         raise h.Skip("ZF_SHARED names no folder")
-    verify_all(os.path.join(h.SHARED, "golden", "families"))
+    for dtype in ("f32", "bf16"):
+        verify_all(os.path.join(h.SHARED, "golden", "families"), "--dtype", dtype)
 
 
 def test_verify_sees_a_difference(folder):

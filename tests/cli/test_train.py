@@ -155,7 +155,7 @@ def tokens_run(folder, name="llama-multi-query-hd20", vocab=53, rows=32, labels=
     h.token_file(os.path.join(folder, "rows.safetensors"), rows, 16, vocab, labels)
     base = {
         "run": {"dir": "out", "threads": 1},
-        "model": {"path": "model"},
+        "model": {"path": "model", "dtype": "f32"},
         "data": {"train": "rows.safetensors"},
         "train": {"steps": 6, "batch_size": 4, "learning_rate": "1e-3"},
     }

@@ -269,7 +269,8 @@ static const struct {
     {MODEL DATA "valid = b\n[train]\npatience = 4\n", "f.cfg:7:12", "without valid_every"},
     {MODEL DATA "valid = b\n[train]\nkeep_best = yes\n", "f.cfg:7:13", "without valid_every"},
     {MODEL DATA "valid = b\n[train]\nkeep_best = yes\npatience = 2\nvalid_every = 5\n", NULL, NULL},
-    {MODEL "dtype = bf16\n" DATA, "f.cfg:3:9", "dtype is bf16; auto|f32 is expected"},
+    {MODEL "dtype = bf16\nstochastic_rounding = yes\n" DATA, NULL, NULL},
+    {MODEL "dtype = f32\nstochastic_rounding = yes\n" DATA, NULL, NULL}, /* counts when dtype changes */
     {MODEL "recompute = yes\n" DATA, "f.cfg:3:13", "recompute is yes"},
     {MODEL DATA "chat_template = chatml\nformat = jsonl\nprompt = {a}\nresponse = {b}\n", NULL, NULL},
     {MODEL DATA "valid_split = 0.1\nchoices = a, b\n", "f.cfg:6:11", "choices beside valid_split"},

@@ -15,10 +15,12 @@
 
 #define MIB ((size_t)1 << 20)
 
-struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, size_t tokens, size_t positions, bool training)
+struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, enum zf_dtype dtype, size_t tokens, size_t positions,
+                                               bool training)
 {
     (void)positions;
-    return (struct zf_workspace_sizes){.activations = tokens * (training ? MIB : MIB / 8), .logits = c->vocab, .batch = tokens * 16};
+    return (struct zf_workspace_sizes){
+        .activations = tokens * (training ? MIB : MIB / 8) / (dtype == ZF_BF16 ? 2 : 1), .logits = c->vocab, .batch = tokens * 16};
 }
 
 static const struct zf_model_config config = {.layers = 2, .kv_heads = 4, .head_dim = 8, .vocab = 1000};
@@ -63,6 +65,27 @@ static void rows_add_up(void **state)
     zf_memory_plan_make(&p, &r, SIZE_MAX);
     assert_int_equal(p.bytes[ZF_PLAN_GRADIENTS] + p.bytes[ZF_PLAN_MOMENTS], 0);
     assert_int_equal(p.bytes[ZF_PLAN_CACHE], 2 * 2 * 100 * 4 * 8 * 4); /* layers, K and V, positions, heads, head_dim, floats */
+}
+
+/* Visible weights and masters, 6 bytes a parameter; half of everything else that is of the type; gradients and moments as ever. */
+static void rows_in_bf16(void **state)
+{
+    (void)state;
+    struct zf_memory_plan p, q;
+    struct zf_memory_request r = request(8, 2, 100);
+    zf_memory_plan_make(&q, &r, SIZE_MAX);
+    r.dtype = ZF_BF16;
+    zf_memory_plan_make(&p, &r, SIZE_MAX);
+    assert_int_equal(p.bytes[ZF_PLAN_WEIGHTS], 150 * MIB);
+    assert_int_equal(p.bytes[ZF_PLAN_GRADIENTS], 100 * MIB);
+    assert_int_equal(p.bytes[ZF_PLAN_MOMENTS], 200 * MIB);
+    assert_int_equal(p.bytes[ZF_PLAN_ACTIVATIONS], 100 * MIB);
+    assert_int_equal(q.total - p.total, 50 * MIB);
+    r.training = false;
+    zf_memory_plan_make(&p, &r, SIZE_MAX);
+    assert_int_equal(p.bytes[ZF_PLAN_WEIGHTS], 50 * MIB);
+    assert_int_equal(p.bytes[ZF_PLAN_GRADIENTS] + p.bytes[ZF_PLAN_MOMENTS], 0);
+    assert_int_equal(p.bytes[ZF_PLAN_CACHE], 2 * 2 * 100 * 4 * 8 * 2);
 }
 
 static size_t chosen(size_t batch, size_t micro, size_t row, size_t at_most)
@@ -225,9 +248,9 @@ static void bytes_text(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_add_up),       cmocka_unit_test(micro_batch),
-                                       cmocka_unit_test(exact_to_the_byte), cmocka_unit_test(remedies_are_true),
-                                       cmocka_unit_test(names_the_limit),   cmocka_unit_test(enormous),
-                                       cmocka_unit_test(printed),           cmocka_unit_test(bytes_text)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_add_up),       cmocka_unit_test(rows_in_bf16),      cmocka_unit_test(micro_batch),
+        cmocka_unit_test(exact_to_the_byte), cmocka_unit_test(remedies_are_true), cmocka_unit_test(names_the_limit),
+        cmocka_unit_test(enormous),          cmocka_unit_test(printed),           cmocka_unit_test(bytes_text)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
