@@ -10,98 +10,111 @@ float *zf_grad_at(const struct zf_model *m, enum zf_slot slot, int layer)
     return p && !p->frozen ? m->grad + p->offset : NULL;
 }
 
-enum zf_status zf_linear_backward(struct zf_model *m, const struct zf_linear *l, const float *x, const float *dy, float *dx,
-                                  bool accumulate, struct zf_err *e)
+enum zf_status zf_linear_backward(struct zf_model *m, const struct zf_linear *l, const void *x, const void *dy, void *dx,
+                                  enum zf_dtype type_dx, bool accumulate, struct zf_err *e)
 {
     const struct zf_param *p = zf_param_at(&m->params, l->weight, l->layer);
     float *dweight = zf_grad_at(m, l->weight, l->layer), *dbias = zf_grad_at(m, l->bias, l->layer);
     if (dweight)
-        ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = x, .trans_a = true, .b = dy, .c = dweight, .accumulate = true,
+        ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = ZF_F32, .a = x, .trans_a = true, .b = dy, .c = dweight, .accumulate = true,
                  .m = p->rows, .n = p->cols, .k = l->rows, .lda = l->ldx, .ldb = l->ldy, .ldc = p->cols);
-    if (dbias) ZF_ISSUE(m, bias_backward, e, .type = ZF_F32, .dy = dy, .dbias = dbias, .rows = l->rows, .n = p->cols, .ld = l->ldy);
-    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = dy, .b = m->weights + p->offset, .trans_b = true, .c = dx,
+    if (dbias) ZF_ISSUE(m, bias_backward, e, .type = m->dtype, .dy = dy, .dbias = dbias, .rows = l->rows, .n = p->cols, .ld = l->ldy);
+    ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = type_dx, .a = dy, .b = zf_at(m, m->weights, p->offset), .trans_b = true, .c = dx,
              .accumulate = accumulate, .m = l->rows, .n = p->rows, .k = p->cols, .lda = l->ldy, .ldb = p->cols, .ldc = l->ldx);
     return ZF_OK;
 }
 
+/* Where products add up to a gradient that goes to `to`: in fp32, so that it is rounded once. In f32 that is `to` itself. */
+static float *sum_for(const struct zf_workspace *w, void *to)
+{
+    return w->sum ? w->sum : to;
+}
+
+static enum zf_status round_sum(struct zf_model *m, const struct zf_workspace *w, void *to, size_t n, struct zf_err *e)
+{
+    if (w->sum) ZF_ISSUE(m, cast, e, .type = m->dtype, .from_type = ZF_F32, .to = to, .from = w->sum, .n = n);
+    return ZF_OK;
+}
+
 /* dx (+)= the gradient through a norm of the stream whose input was x. */
-static enum zf_status norm_backward(struct zf_model *m, enum zf_slot weight, int layer, const float *x, const float *stats, const float *dy,
-                                    float *dx, bool accumulate, size_t rows, struct zf_err *e)
+static enum zf_status norm_backward(struct zf_model *m, enum zf_slot weight, int layer, const void *x, const float *stats, const void *dy,
+                                    void *dx, bool accumulate, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     size_t h = c->hidden;
-    ZF_ISSUE(m, norm_backward_weight, e, .type = ZF_F32, .kind = c->norm, .dy = dy, .x = x, .stats = stats,
+    ZF_ISSUE(m, norm_backward_weight, e, .type = m->dtype, .kind = c->norm, .dy = dy, .x = x, .stats = stats,
              .dweight = zf_grad_at(m, weight, layer), .dbias = zf_grad_at(m, (enum zf_slot)(weight + 1), layer), .rows = rows, .groups = 1,
              .cols = h, .lddy = h, .ldx = h);
-    ZF_ISSUE(m, norm_backward, e, .type = ZF_F32, .kind = c->norm, .dy = dy, .x = x, .stats = stats,
+    ZF_ISSUE(m, norm_backward, e, .type = m->dtype, .kind = c->norm, .dy = dy, .x = x, .stats = stats,
              .weight = zf_weight_at(m, weight, layer), .dx = dx, .rows = rows, .groups = 1, .cols = h, .lddy = h, .ldx = h, .lddx = h,
              .accumulate = accumulate);
     return ZF_OK;
 }
 
 static enum zf_status head_norm_backward(struct zf_model *m, const struct zf_widths *w, enum zf_slot weight, int layer, size_t heads,
-                                         const float *x, const float *stats, float *d, size_t rows, struct zf_err *e)
+                                         const void *x, const float *stats, void *d, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     size_t ldx = w->q + w->kv;
-    ZF_ISSUE(m, norm_backward_weight, e, .type = ZF_F32, .kind = c->norm, .dy = d, .x = x, .stats = stats,
+    ZF_ISSUE(m, norm_backward_weight, e, .type = m->dtype, .kind = c->norm, .dy = d, .x = x, .stats = stats,
              .dweight = zf_grad_at(m, weight, layer), .rows = rows, .groups = heads, .cols = c->head_dim, .lddy = w->qkv, .ldx = ldx);
-    ZF_ISSUE(m, norm_backward, e, .type = ZF_F32, .kind = c->norm, .dy = d, .x = x, .stats = stats,
+    ZF_ISSUE(m, norm_backward, e, .type = m->dtype, .kind = c->norm, .dy = d, .x = x, .stats = stats,
              .weight = zf_weight_at(m, weight, layer), .dx = d, .rows = rows, .groups = heads, .cols = c->head_dim, .lddy = w->qkv,
              .ldx = ldx, .lddx = w->qkv);
     return ZF_OK;
 }
 
-/* din (+)= gradient for the layer's in1, from dout, that of attention's output. */
+/* sum (+)= gradient for the layer's in1, from dout, that of attention's output. */
 static enum zf_status attention_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, size_t segments,
-                                         const float *dout, float *din, bool accumulate, struct zf_err *e)
+                                         const void *dout, float *sum, bool accumulate, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     const struct zf_widths *d = &w->w;
     struct zf_layer_buffers *b = &w->layers[layer];
-    float *dq = w->dqkv, *dk = dq + d->q, *dv = dk + d->kv;
-    ZF_TRY(zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_O_W, ZF_SLOT_O_B, layer, rows, d->q, d->h}, b->o, dout, w->do_, false, e));
-    ZF_ISSUE(m, attention_backward, e, .type = ZF_F32, .q = b->qkv, .k = b->qkv + d->q, .v = b->qkv + d->q + d->kv, .o = b->o,
-             .do_ = w->do_, .lse = b->lse, .dq = dq, .dk = dk, .dv = dv, .delta = w->delta, .segments = w->segments,
+    void *dq = w->dqkv, *dk = zf_at(m, dq, d->q), *dv = zf_at(m, dk, d->kv);
+    ZF_TRY(zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_O_W, ZF_SLOT_O_B, layer, rows, d->q, d->h}, b->o, dout, w->do_, m->dtype,
+                              false, e));
+    ZF_ISSUE(m, attention_backward, e, .type = m->dtype, .q = b->qkv, .k = zf_at(m, b->qkv, d->q), .v = zf_at(m, b->qkv, d->q + d->kv),
+             .o = b->o, .do_ = w->do_, .lse = b->lse, .dq = dq, .dk = dk, .dv = dv, .delta = w->delta, .segments = w->segments,
              .segment_count = segments, .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ldq = d->qkv, .ldkv = d->qkv,
              .ldo = d->q, .lddo = d->q, .lddq = d->qkv, .lddkv = d->qkv, .scale = (float)(1 / sqrt((double)c->head_dim)));
     if (c->rope.kind != ZF_ROPE_NONE)
-        ZF_ISSUE(m, rope, e, .type = ZF_F32, .x = dq, .table = w->rope, .position = w->position, .rows = rows,
+        ZF_ISSUE(m, rope, e, .type = m->dtype, .x = dq, .table = w->rope, .position = w->position, .rows = rows,
                  .heads = c->heads + c->kv_heads, .head_dim = c->head_dim, .ld = d->qkv, .inverse = true);
     if (c->qk_norm) {
         ZF_TRY(head_norm_backward(m, d, ZF_SLOT_Q_NORM, layer, c->heads, b->raw, b->raw_stats, dq, rows, e));
-        ZF_TRY(
-            head_norm_backward(m, d, ZF_SLOT_K_NORM, layer, c->kv_heads, b->raw + d->q, b->raw_stats + rows * c->heads * 2, dk, rows, e));
+        ZF_TRY(head_norm_backward(m, d, ZF_SLOT_K_NORM, layer, c->kv_heads, zf_at(m, b->raw, d->q), b->raw_stats + rows * c->heads * 2, dk,
+                                  rows, e));
     }
     struct zf_linear linear = {.layer = layer, .rows = rows, .ldx = d->h, .ldy = d->qkv};
     if (c->fused_qkv) {
         linear.weight = ZF_SLOT_QKV_W, linear.bias = ZF_SLOT_QKV_B;
-        return zf_linear_backward(m, &linear, b->in1, dq, din, accumulate, e);
+        return zf_linear_backward(m, &linear, b->in1, dq, sum, ZF_F32, accumulate, e);
     }
     linear.weight = ZF_SLOT_Q_W, linear.bias = ZF_SLOT_Q_B;
-    ZF_TRY(zf_linear_backward(m, &linear, b->in1, dq, din, accumulate, e));
+    ZF_TRY(zf_linear_backward(m, &linear, b->in1, dq, sum, ZF_F32, accumulate, e));
     linear.weight = ZF_SLOT_K_W, linear.bias = ZF_SLOT_K_B;
-    ZF_TRY(zf_linear_backward(m, &linear, b->in1, dk, din, true, e));
+    ZF_TRY(zf_linear_backward(m, &linear, b->in1, dk, sum, ZF_F32, true, e));
     linear.weight = ZF_SLOT_V_W, linear.bias = ZF_SLOT_V_B;
-    return zf_linear_backward(m, &linear, b->in1, dv, din, true, e);
+    return zf_linear_backward(m, &linear, b->in1, dv, sum, ZF_F32, true, e);
 }
 
-/* din (+)= gradient for the layer's in2, from dout, that of the MLP's output. Overwrites b->u with its gradient. */
-static enum zf_status mlp_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, const float *dout, float *din,
+/* sum (+)= gradient for the layer's in2, from dout, that of the MLP's output. Overwrites b->u with its gradient. */
+static enum zf_status mlp_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, const void *dout, float *sum,
                                    bool accumulate, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     const struct zf_widths *d = &w->w;
     struct zf_layer_buffers *b = &w->layers[layer];
-    ZF_TRY(
-        zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_DOWN_W, ZF_SLOT_DOWN_B, layer, rows, d->f, d->h}, b->a, dout, w->da, false, e));
-    ZF_ISSUE(m, activation_backward, e, .type = ZF_F32, .kind = c->activation, .dy = w->da, .x = b->u, .dx = b->u, .rows = rows, .n = d->f,
-             .lddy = d->f, .ldx = d->u, .lddx = d->u);
+    ZF_TRY(zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_DOWN_W, ZF_SLOT_DOWN_B, layer, rows, d->f, d->h}, b->a, dout, w->da, m->dtype,
+                              false, e));
+    ZF_ISSUE(m, activation_backward, e, .type = m->dtype, .kind = c->activation, .dy = w->da, .x = b->u, .dx = b->u, .rows = rows,
+             .n = d->f, .lddy = d->f, .ldx = d->u, .lddx = d->u);
     struct zf_linear linear = {ZF_SLOT_UP_W, ZF_SLOT_UP_B, layer, rows, d->h, d->u};
-    ZF_TRY(zf_linear_backward(m, &linear, b->in2, b->u + (d->u - d->f), din, accumulate, e));
+    ZF_TRY(zf_linear_backward(m, &linear, b->in2, zf_at(m, b->u, d->u - d->f), sum, ZF_F32, accumulate, e));
     if (c->activation != ZF_SWIGLU) return ZF_OK;
     linear.weight = ZF_SLOT_GATE_W, linear.bias = ZF_SLOT_GATE_B;
-    return zf_linear_backward(m, &linear, b->in2, b->u, din, true, e);
+    return zf_linear_backward(m, &linear, b->in2, b->u, sum, ZF_F32, true, e);
 }
 
 static enum zf_status embed_backward(struct zf_model *m, struct zf_workspace *w, size_t rows, struct zf_err *e)
@@ -109,16 +122,16 @@ static enum zf_status embed_backward(struct zf_model *m, struct zf_workspace *w,
     const struct zf_model_config *c = &m->config;
     float *dembed = zf_grad_at(m, ZF_SLOT_EMBED, -1), *dposition = zf_grad_at(m, ZF_SLOT_POSITION, -1);
     if (dposition)
-        ZF_ISSUE(m, embed_backward, e, .type = ZF_F32, .dy = w->dres, .index = w->position, .dtable = dposition, .rows = rows,
+        ZF_ISSUE(m, embed_backward, e, .type = m->dtype, .dy = w->dres, .index = w->position, .dtable = dposition, .rows = rows,
                  .cols = w->w.h, .offset = c->position_offset, .skip = -1);
-    float *dx = w->dres;
+    void *dx = w->dres;
     if (w->emb) {
         dx = w->dy; /* [R][e]: the head's gradient is done with */
         ZF_TRY(zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_PROJECT_IN, ZF_SLOTS, -1, rows, w->w.e, w->w.h}, w->emb, w->dres, dx,
-                                  false, e));
+                                  m->dtype, false, e));
     }
     if (dembed)
-        ZF_ISSUE(m, embed_backward, e, .type = ZF_F32, .dy = dx, .index = w->ids, .dtable = dembed, .rows = rows, .cols = w->w.e,
+        ZF_ISSUE(m, embed_backward, e, .type = m->dtype, .dy = dx, .index = w->ids, .dtable = dembed, .rows = rows, .cols = w->w.e,
                  .skip = c->padding_id);
     return ZF_OK;
 }
@@ -127,37 +140,42 @@ static enum zf_status embed_backward(struct zf_model *m, struct zf_workspace *w,
 static enum zf_status layer_backward(struct zf_model *m, struct zf_workspace *w, int l, size_t rows, size_t segments, struct zf_err *e)
 {
     struct zf_layer_buffers *b = &w->layers[l];
+    size_t n = rows * w->w.h;
     if (m->config.pre_norm) {
-        ZF_TRY(mlp_backward(m, w, l, rows, w->dres, w->din, false, e));
+        float *sum = sum_for(w, w->din);
+        ZF_TRY(mlp_backward(m, w, l, rows, w->dres, sum, false, e));
+        ZF_TRY(round_sum(m, w, w->din, n, e));
         ZF_TRY(norm_backward(m, ZF_SLOT_MLP_NORM_W, l, b->s2, b->stats2, w->din, w->dres, true, rows, e));
-        ZF_TRY(attention_backward(m, w, l, rows, segments, w->dres, w->din, false, e));
+        ZF_TRY(attention_backward(m, w, l, rows, segments, w->dres, sum, false, e));
+        ZF_TRY(round_sum(m, w, w->din, n, e));
         return norm_backward(m, ZF_SLOT_ATTN_NORM_W, l, b->s1, b->stats1, w->din, w->dres, true, rows, e);
     }
     /* s2 = in2 + mlp(in2): the gradient of s2 is that of the branch and, summed with the branch's, that of in2 */
+    float *sum = sum_for(w, w->dres);
     ZF_TRY(norm_backward(m, ZF_SLOT_MLP_NORM_W, l, b->s2, b->stats2, w->dres, w->din, false, rows, e));
-    ZF_ISSUE(m, copy_rows, e, .type = ZF_F32, .from = w->din, .to = w->dres, .rows = rows, .cols = w->w.h, .ld_from = w->w.h,
-             .ld_to = w->w.h);
-    ZF_TRY(mlp_backward(m, w, l, rows, w->din, w->dres, true, e));
+    ZF_ISSUE(m, cast, e, .type = ZF_F32, .from_type = m->dtype, .to = sum, .from = w->din, .n = n);
+    ZF_TRY(mlp_backward(m, w, l, rows, w->din, sum, true, e));
+    ZF_TRY(round_sum(m, w, w->dres, n, e));
     ZF_TRY(norm_backward(m, ZF_SLOT_ATTN_NORM_W, l, b->s1, b->stats1, w->dres, w->din, false, rows, e));
-    ZF_ISSUE(m, copy_rows, e, .type = ZF_F32, .from = w->din, .to = w->dres, .rows = rows, .cols = w->w.h, .ld_from = w->w.h,
-             .ld_to = w->w.h);
-    return attention_backward(m, w, l, rows, segments, w->din, w->dres, true, e);
+    ZF_ISSUE(m, cast, e, .type = ZF_F32, .from_type = m->dtype, .to = sum, .from = w->din, .n = n);
+    ZF_TRY(attention_backward(m, w, l, rows, segments, w->din, sum, true, e));
+    return round_sum(m, w, w->dres, n, e);
 }
 
 enum zf_status zf_backward(struct zf_model *m, struct zf_workspace *w, size_t rows, size_t segments, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     size_t h = w->w.h;
-    float *dfinal = w->dy;
+    void *dfinal = w->dy;
     if (w->y != w->final) {
         dfinal = w->din;
         ZF_TRY(zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_PROJECT_OUT, ZF_SLOTS, -1, rows, h, w->w.e}, w->final, w->dy, dfinal,
-                                  false, e));
+                                  m->dtype, false, e));
     }
     if (c->pre_norm && c->final_norm)
         ZF_TRY(norm_backward(m, ZF_SLOT_FINAL_NORM_W, -1, w->sf, w->statsf, dfinal, w->dres, false, rows, e));
     else
-        ZF_ISSUE(m, copy_rows, e, .type = ZF_F32, .from = dfinal, .to = w->dres, .rows = rows, .cols = h, .ld_from = h, .ld_to = h);
+        ZF_ISSUE(m, copy_rows, e, .type = m->dtype, .from = dfinal, .to = w->dres, .rows = rows, .cols = h, .ld_from = h, .ld_to = h);
     for (int l = (int)c->layers - 1; l >= 0; l--) ZF_TRY(layer_backward(m, w, l, rows, segments, e));
     return embed_backward(m, w, rows, e);
 }

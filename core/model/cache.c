@@ -3,16 +3,15 @@
 
 #include <stdlib.h>
 
-size_t zf_cache_bytes(const struct zf_model_config *c, size_t room)
+size_t zf_cache_bytes(const struct zf_model_config *c, enum zf_dtype dtype, size_t room)
 {
-    return c->layers * 2 * room * c->kv_heads * c->head_dim * sizeof(float);
+    return c->layers * 2 * room * c->kv_heads * c->head_dim * zf_dtype_size(dtype);
 }
 
 enum zf_status zf_cache_new(struct zf_cache **out, struct zf_model *m, size_t room, struct zf_err *e)
 {
     struct zf_cache *c = calloc(1, sizeof *c);
     enum zf_status s;
-    void *keys;
     *out = NULL;
     if (!c) return zf_fail_memory(e, "the key/value cache");
     c->m = m;
@@ -20,9 +19,9 @@ enum zf_status zf_cache_new(struct zf_cache **out, struct zf_model *m, size_t ro
     size_t chunk = room < ZF_CACHE_PREFILL ? room : ZF_CACHE_PREFILL;
     ZF_GOTO(fail, s, zf_batch_init(&c->batch, chunk, e));
     /* the rotation table must reach the last position, not just the chunk */
-    ZF_GOTO(fail, s, zf_workspace_new(&c->work, &m->config, m->device, m->lane, chunk, room, false, e));
-    ZF_GOTO(fail, s, m->device->type->alloc(m->device, ZF_MEM_DEVICE, ZF_TAG_CACHE, zf_cache_bytes(&m->config, room), &keys, e));
-    c->keys = keys;
+    ZF_GOTO(fail, s, zf_workspace_new(&c->work, &m->config, m->dtype, m->device, m->lane, chunk, room, false, e));
+    ZF_GOTO(fail, s,
+            m->device->type->alloc(m->device, ZF_MEM_DEVICE, ZF_TAG_CACHE, zf_cache_bytes(&m->config, m->dtype, room), &c->keys, e));
     *out = c;
     return ZF_OK;
 fail:

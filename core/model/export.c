@@ -3,27 +3,37 @@
 #include "core/model/workspace.h"
 
 #include "checkpoints/hf.h"
+#include "core/base/floats.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 enum { PIECE = 1 << 18 }; /* floats */
 
+/* Like zf_model_fetch_rows, of a block of `type`: fp32, or weights that have no master. */
+static enum zf_status fetch_rows(const struct zf_model *m, const void *block, enum zf_dtype type, const struct zf_param *p, size_t first,
+                                 size_t count, float *host, float *scratch, struct zf_err *e)
+{
+    const struct zf_device_type *t = m->device->type;
+    const unsigned char *from = (const unsigned char *)block + (p->offset + first * (p->transposed ? 1 : p->cols)) * zf_dtype_size(type);
+    if (!p->transposed) {
+        ZF_ISSUE(m, cast, e, .type = ZF_F32, .from_type = type, .to = host, .from = from, .n = count * p->cols);
+        return t->lane_sync(m->lane, e);
+    }
+    ZF_ISSUE(m, copy_rows, e, .type = type, .from = from, .ld_from = p->cols, .to = scratch, .ld_to = count, .rows = p->rows,
+             .cols = count);
+    ZF_TRY(t->lane_sync(m->lane, e));
+    const uint16_t *narrow = (const void *)scratch;
+    for (size_t c = 0; c < count; c++)
+        for (size_t r = 0; r < p->rows; r++)
+            host[c * p->rows + r] = type == ZF_F32 ? scratch[r * count + c] : zf_bf16_to_f32(narrow[r * count + c]);
+    return ZF_OK;
+}
+
 enum zf_status zf_model_fetch_rows(const struct zf_model *m, const float *block, const struct zf_param *p, size_t first, size_t count,
                                    float *host, float *scratch, struct zf_err *e)
 {
-    const struct zf_device_type *t = m->device->type;
-    const float *from = block + p->offset;
-    if (!p->transposed) {
-        enum zf_status s = t->copy(m->lane, host, from + first * p->cols, count * p->cols * sizeof *host);
-        return s ? zf_lane_refused(m->device, m->lane, s, p->name, e) : t->lane_sync(m->lane, e);
-    }
-    ZF_ISSUE(m, copy_rows, e, .type = ZF_F32, .from = from + first, .ld_from = p->cols, .to = scratch, .ld_to = count, .rows = p->rows,
-             .cols = count);
-    ZF_TRY(t->lane_sync(m->lane, e));
-    for (size_t c = 0; c < count; c++)
-        for (size_t r = 0; r < p->rows; r++) host[c * p->rows + r] = scratch[r * count + c];
-    return ZF_OK;
+    return fetch_rows(m, block, ZF_F32, p, first, count, host, scratch, e);
 }
 
 /* Rows of the tensor as the file has it, and their length. */
@@ -50,18 +60,24 @@ size_t zf_model_piece_floats(const struct zf_params *p)
     return most;
 }
 
-enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, float *pinned,
-                                   zf_model_piece *take, void *ctx, struct zf_err *e)
+static enum zf_status each_piece(const struct zf_model *m, const void *block, enum zf_dtype type, const struct zf_param *p, float *pinned,
+                                 zf_model_piece *take, void *ctx, struct zf_err *e)
 {
     size_t rows, length, n, most = zf_model_piece_floats(&m->params);
     file_rows(p, &rows, &length);
     for (size_t at = 0; at < rows; at += n) {
         n = rows_of_piece(rows, length);
         if (n > rows - at) n = rows - at;
-        ZF_TRY(zf_model_fetch_rows(m, block, p, at, n, pinned, pinned + most, e));
+        ZF_TRY(fetch_rows(m, block, type, p, at, n, pinned, pinned + most, e));
         ZF_TRY(take(ctx, pinned, n * length, e));
     }
     return ZF_OK;
+}
+
+enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, float *pinned,
+                                   zf_model_piece *take, void *ctx, struct zf_err *e)
+{
+    return each_piece(m, block, ZF_F32, p, pinned, take, ctx, e);
 }
 
 struct exporter {
@@ -82,7 +98,8 @@ static enum zf_status put(void *ctx, size_t index, struct zf_st_sink *sink, stru
 {
     const struct exporter *x = ctx;
     const struct zf_param *p = &x->m->params.list[index];
-    enum zf_status s = zf_model_each_piece(x->m, x->m->weights, p, x->pinned, put_piece, sink, e);
+    const void *block = x->m->master ? x->m->master : x->m->weights;
+    enum zf_status s = each_piece(x->m, block, x->m->master ? ZF_F32 : x->m->dtype, p, x->pinned, put_piece, sink, e);
     return s == ZF_NUMERIC ? zf_fail(e, s, p->name, "%s", e->message) : s;
 }
 

@@ -8,38 +8,38 @@
 
 #include <math.h>
 
-float *zf_weight_at(const struct zf_model *m, enum zf_slot slot, int layer)
+void *zf_weight_at(const struct zf_model *m, enum zf_slot slot, int layer)
 {
     const struct zf_param *p = slot == ZF_SLOTS ? NULL : zf_param_at(&m->params, slot, layer);
-    return p ? m->weights + p->offset : NULL;
+    return p ? zf_at(m, m->weights, p->offset) : NULL;
 }
 
-enum zf_status zf_linear_forward(struct zf_model *m, const struct zf_linear *l, const float *x, float *y, struct zf_err *e)
+enum zf_status zf_linear_forward(struct zf_model *m, const struct zf_linear *l, const void *x, void *y, struct zf_err *e)
 {
     const struct zf_param *p = zf_param_at(&m->params, l->weight, l->layer);
-    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = x, .b = m->weights + p->offset,
+    ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = m->dtype, .a = x, .b = zf_at(m, m->weights, p->offset),
              .bias = zf_weight_at(m, l->bias, l->layer), .c = y, .m = l->rows, .n = p->cols, .k = p->rows, .lda = l->ldx, .ldb = p->cols,
              .ldc = l->ldy);
     return ZF_OK;
 }
 
 /* y = norm(x + residual); sum = x + residual. residual NULL: y = norm(x). */
-static enum zf_status norm(struct zf_model *m, enum zf_slot weight, int layer, const float *x, const float *residual, float *sum, float *y,
+static enum zf_status norm(struct zf_model *m, enum zf_slot weight, int layer, const void *x, const void *residual, void *sum, void *y,
                            float *stats, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
-    ZF_ISSUE(m, norm, e, .type = ZF_F32, .kind = c->norm, .x = x, .residual = residual, .sum = sum, .y = y, .stats = stats,
+    ZF_ISSUE(m, norm, e, .type = m->dtype, .kind = c->norm, .x = x, .residual = residual, .sum = sum, .y = y, .stats = stats,
              .weight = zf_weight_at(m, weight, layer), .bias = zf_weight_at(m, (enum zf_slot)(weight + 1), layer), .rows = rows,
              .groups = 1, .cols = c->hidden, .ldx = c->hidden, .ldy = c->hidden, .eps = c->norm_eps);
     return ZF_OK;
 }
 
 /* The norm of each query's or key's head (Qwen3). */
-static enum zf_status head_norm(struct zf_model *m, const struct zf_widths *w, enum zf_slot weight, int layer, size_t heads, const float *x,
-                                float *y, float *stats, size_t rows, struct zf_err *e)
+static enum zf_status head_norm(struct zf_model *m, const struct zf_widths *w, enum zf_slot weight, int layer, size_t heads, const void *x,
+                                void *y, float *stats, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
-    ZF_ISSUE(m, norm, e, .type = ZF_F32, .kind = c->norm, .x = x, .y = y, .stats = stats, .weight = zf_weight_at(m, weight, layer),
+    ZF_ISSUE(m, norm, e, .type = m->dtype, .kind = c->norm, .x = x, .y = y, .stats = stats, .weight = zf_weight_at(m, weight, layer),
              .rows = rows, .groups = heads, .cols = c->head_dim, .ldx = w->q + w->kv, .ldy = w->qkv, .eps = c->norm_eps);
     return ZF_OK;
 }
@@ -55,35 +55,35 @@ static enum zf_status project_qkv(struct zf_model *m, struct zf_workspace *w, in
         linear.weight = ZF_SLOT_QKV_W, linear.bias = ZF_SLOT_QKV_B;
         ZF_TRY(zf_linear_forward(m, &linear, b->in1, b->qkv, e));
     } else {
-        float *q = c->qk_norm ? b->raw : b->qkv; /* with a norm queries and keys are kept as they were */
+        void *q = c->qk_norm ? b->raw : b->qkv; /* with a norm queries and keys are kept as they were */
         linear.weight = ZF_SLOT_V_W, linear.bias = ZF_SLOT_V_B;
-        ZF_TRY(zf_linear_forward(m, &linear, b->in1, b->qkv + d->q + d->kv, e));
+        ZF_TRY(zf_linear_forward(m, &linear, b->in1, zf_at(m, b->qkv, d->q + d->kv), e));
         linear.ldy = c->qk_norm ? d->q + d->kv : d->qkv;
         linear.weight = ZF_SLOT_Q_W, linear.bias = ZF_SLOT_Q_B;
         ZF_TRY(zf_linear_forward(m, &linear, b->in1, q, e));
         linear.weight = ZF_SLOT_K_W, linear.bias = ZF_SLOT_K_B;
-        ZF_TRY(zf_linear_forward(m, &linear, b->in1, q + d->q, e));
+        ZF_TRY(zf_linear_forward(m, &linear, b->in1, zf_at(m, q, d->q), e));
     }
     if (c->qk_norm) {
         ZF_TRY(head_norm(m, d, ZF_SLOT_Q_NORM, layer, c->heads, b->raw, b->qkv, b->raw_stats, rows, e));
-        ZF_TRY(
-            head_norm(m, d, ZF_SLOT_K_NORM, layer, c->kv_heads, b->raw + d->q, b->qkv + d->q, b->raw_stats + rows * c->heads * 2, rows, e));
+        ZF_TRY(head_norm(m, d, ZF_SLOT_K_NORM, layer, c->kv_heads, zf_at(m, b->raw, d->q), zf_at(m, b->qkv, d->q),
+                         b->raw_stats + rows * c->heads * 2, rows, e));
     }
     if (c->rope.kind != ZF_ROPE_NONE) /* queries and keys stand side by side: one call */
-        ZF_ISSUE(m, rope, e, .type = ZF_F32, .x = b->qkv, .table = w->rope, .position = w->position, .rows = rows,
+        ZF_ISSUE(m, rope, e, .type = m->dtype, .x = b->qkv, .table = w->rope, .position = w->position, .rows = rows,
                  .heads = c->heads + c->kv_heads, .head_dim = c->head_dim, .ld = d->qkv);
     return ZF_OK;
 }
 
 /* New keys and values join the cache, which then stands for the batch's own. */
-static enum zf_status cache_keys(struct zf_model *m, struct zf_workspace *w, struct zf_cache *cache, int layer, size_t rows, float **keys,
+static enum zf_status cache_keys(struct zf_model *m, struct zf_workspace *w, struct zf_cache *cache, int layer, size_t rows, void **keys,
                                  struct zf_err *e)
 {
     const struct zf_widths *d = &w->w;
-    *keys = cache->keys + (size_t)layer * 2 * cache->room * d->kv;
+    *keys = zf_at(m, cache->keys, (size_t)layer * 2 * cache->room * d->kv);
     for (size_t part = 0; part < 2; part++)
-        ZF_ISSUE(m, copy_rows, e, .type = ZF_F32, .from = w->layers[layer].qkv + d->q + part * d->kv, .ld_from = d->qkv,
-                 .to = *keys + (part * cache->room + cache->used) * d->kv, .ld_to = d->kv, .rows = rows, .cols = d->kv);
+        ZF_ISSUE(m, copy_rows, e, .type = m->dtype, .from = zf_at(m, w->layers[layer].qkv, d->q + part * d->kv), .ld_from = d->qkv,
+                 .to = zf_at(m, *keys, (part * cache->room + cache->used) * d->kv), .ld_to = d->kv, .rows = rows, .cols = d->kv);
     return ZF_OK;
 }
 
@@ -94,14 +94,14 @@ static enum zf_status attention(struct zf_model *m, struct zf_workspace *w, int 
     const struct zf_widths *d = &w->w;
     struct zf_layer_buffers *b = &w->layers[layer];
     ZF_TRY(project_qkv(m, w, layer, rows, e));
-    float *keys = b->qkv + d->q, *values = keys + d->kv;
+    void *keys = zf_at(m, b->qkv, d->q), *values = zf_at(m, keys, d->kv);
     size_t ldkv = d->qkv;
     if (cache) {
         ZF_TRY(cache_keys(m, w, cache, layer, rows, &keys, e));
-        values = keys + cache->room * d->kv;
+        values = zf_at(m, keys, cache->room * d->kv);
         ldkv = d->kv;
     }
-    ZF_ISSUE(m, attention, e, .type = ZF_F32, .q = b->qkv, .k = keys, .v = values, .o = b->o, .lse = b->lse, .segments = w->segments,
+    ZF_ISSUE(m, attention, e, .type = m->dtype, .q = b->qkv, .k = keys, .v = values, .o = b->o, .lse = b->lse, .segments = w->segments,
              .segment_count = segments, .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ldq = d->qkv, .ldkv = ldkv,
              .ldo = d->q, .scale = (float)(1 / sqrt((double)c->head_dim)));
     return zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_O_W, ZF_SLOT_O_B, layer, rows, d->q, d->h}, b->o, w->branch, e);
@@ -113,25 +113,25 @@ static enum zf_status mlp(struct zf_model *m, struct zf_workspace *w, int layer,
     const struct zf_widths *d = &w->w;
     struct zf_layer_buffers *b = &w->layers[layer];
     struct zf_linear linear = {ZF_SLOT_UP_W, ZF_SLOT_UP_B, layer, rows, d->h, d->u};
-    ZF_TRY(zf_linear_forward(m, &linear, b->in2, b->u + (d->u - d->f), e));
+    ZF_TRY(zf_linear_forward(m, &linear, b->in2, zf_at(m, b->u, d->u - d->f), e));
     if (c->activation == ZF_SWIGLU) {
         linear.weight = ZF_SLOT_GATE_W, linear.bias = ZF_SLOT_GATE_B;
         ZF_TRY(zf_linear_forward(m, &linear, b->in2, b->u, e));
     }
-    ZF_ISSUE(m, activation, e, .type = ZF_F32, .kind = c->activation, .x = b->u, .y = b->a, .rows = rows, .n = d->f, .ldx = d->u,
+    ZF_ISSUE(m, activation, e, .type = m->dtype, .kind = c->activation, .x = b->u, .y = b->a, .rows = rows, .n = d->f, .ldx = d->u,
              .ldy = d->f);
     return zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_DOWN_W, ZF_SLOT_DOWN_B, layer, rows, d->f, d->h}, b->a, w->branch, e);
 }
 
 /* x = E[id] (through project_in), plus P[position]. */
-static enum zf_status embed(struct zf_model *m, struct zf_workspace *w, float *x, size_t rows, struct zf_err *e)
+static enum zf_status embed(struct zf_model *m, struct zf_workspace *w, void *x, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
-    ZF_ISSUE(m, embed, e, .type = ZF_F32, .table = zf_weight_at(m, ZF_SLOT_EMBED, -1), .index = w->ids, .y = w->emb ? w->emb : x,
+    ZF_ISSUE(m, embed, e, .type = m->dtype, .table = zf_weight_at(m, ZF_SLOT_EMBED, -1), .index = w->ids, .y = w->emb ? w->emb : x,
              .rows = rows, .cols = w->w.e);
     if (w->emb) ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_PROJECT_IN, ZF_SLOTS, -1, rows, w->w.e, w->w.h}, w->emb, x, e));
     if (c->position_rows)
-        ZF_ISSUE(m, embed, e, .type = ZF_F32, .table = zf_weight_at(m, ZF_SLOT_POSITION, -1), .index = w->position, .y = x, .rows = rows,
+        ZF_ISSUE(m, embed, e, .type = m->dtype, .table = zf_weight_at(m, ZF_SLOT_POSITION, -1), .index = w->position, .y = x, .rows = rows,
                  .cols = w->w.h, .offset = c->position_offset, .accumulate = true);
     return ZF_OK;
 }
@@ -157,9 +157,9 @@ enum zf_status zf_forward(struct zf_model *m, struct zf_workspace *w, size_t row
             ZF_TRY(
                 norm(m, ZF_SLOT_MLP_NORM_W, l, b->in2, w->branch, b->s2, l < last ? w->layers[l + 1].in1 : w->final, b->stats2, rows, e));
     }
-    const float *s2 = w->layers[last].s2;
+    const void *s2 = w->layers[last].s2;
     if (pre && c->final_norm) ZF_TRY(norm(m, ZF_SLOT_FINAL_NORM_W, -1, s2, w->branch, w->sf, w->final, w->statsf, rows, e));
-    if (pre && !c->final_norm) ZF_ISSUE(m, add, e, .type = ZF_F32, .a = s2, .b = w->branch, .y = w->final, .n = rows * w->w.h);
+    if (pre && !c->final_norm) ZF_ISSUE(m, add, e, .type = m->dtype, .a = s2, .b = w->branch, .y = w->final, .n = rows * w->w.h);
     if (w->y != w->final)
         ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_PROJECT_OUT, ZF_SLOTS, -1, rows, w->w.h, w->w.e}, w->final, w->y, e));
     return ZF_OK;
@@ -168,9 +168,9 @@ enum zf_status zf_forward(struct zf_model *m, struct zf_workspace *w, size_t row
 enum zf_status zf_head(struct zf_model *m, struct zf_workspace *w, size_t first, size_t rows, struct zf_err *e)
 {
     size_t vocab = m->config.vocab, width = w->w.e;
-    const float *y = w->y + first * width;
-    if (!m->config.tied) return zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_HEAD, ZF_SLOTS, -1, rows, width, vocab}, y, w->logits, e);
-    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = y, .b = zf_weight_at(m, ZF_SLOT_EMBED, -1), .trans_b = true,
-             .c = w->logits, .m = rows, .n = vocab, .k = width, .lda = width, .ldb = width, .ldc = vocab);
+    bool tied = m->config.tied;
+    ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = ZF_F32, .a = zf_at(m, w->y, first * width),
+             .b = zf_weight_at(m, tied ? ZF_SLOT_EMBED : ZF_SLOT_HEAD, -1), .trans_b = tied, .c = w->logits, .m = rows, .n = vocab,
+             .k = width, .lda = width, .ldb = tied ? width : vocab, .ldc = vocab);
     return ZF_OK;
 }

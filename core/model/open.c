@@ -71,8 +71,8 @@ static bool same_values(const struct zf_st_tensor *a, const struct zf_st_tensor 
     return a->type == b->type && a->bytes == b->bytes && !memcmp(a->data, b->data, a->bytes);
 }
 
-enum zf_status zf_sources_find(struct zf_weight_source *found, const struct zf_model_config *c, const struct zf_params *p, const struct zf_hf *hf,
-                               char *note, size_t size, struct zf_err *e)
+enum zf_status zf_sources_find(struct zf_weight_source *found, const struct zf_model_config *c, const struct zf_params *p,
+                               const struct zf_hf *hf, char *note, size_t size, struct zf_err *e)
 {
     const struct zf_st_tensor *head = NULL;
     size_t unknown = 0;
@@ -129,6 +129,20 @@ static void init_tensor(float *to, const struct zf_model *m, const struct zf_par
     for (size_t i = 0; i < n; i++) to[i] = (float)(std * zf_normal(seed, ZF_STREAM_INIT, stream, i));
 }
 
+/* A tensor in fp32 from pinned memory to the master, if there is one, and rounded to the visible weights. Waits. */
+static enum zf_status place(struct zf_model *m, const struct zf_param *p, const float *from, struct zf_err *e)
+{
+    const struct zf_device_type *t = m->device->type;
+    size_t n = p->rows * p->cols;
+    if (m->master) {
+        enum zf_status s = t->copy(m->lane, m->master + p->offset, from, n * sizeof *from);
+        if (s) return zf_lane_refused(m->device, m->lane, s, p->name, e);
+    }
+    if (m->weights != m->master)
+        ZF_ISSUE(m, cast, e, .type = m->dtype, .from_type = ZF_F32, .to = zf_at(m, m->weights, p->offset), .from = from, .n = n);
+    return t->lane_sync(m->lane, e);
+}
+
 static enum zf_status fill_weights(struct zf_model *m, const struct zf_weight_source *sources, uint64_t seed, struct zf_err *e)
 {
     const struct zf_device_type *t = m->device->type;
@@ -146,20 +160,31 @@ static enum zf_status fill_weights(struct zf_model *m, const struct zf_weight_so
             s = convert(staging, p, sources[i].tensor, e);
         else
             init_tensor(staging, m, p, seed);
-        if (!s && (s = t->copy(m->lane, m->weights + p->offset, staging, p->rows * p->cols * sizeof(float))))
-            zf_lane_refused(m->device, m->lane, s, p->name, e);
-        if (!s) s = t->lane_sync(m->lane, e);
+        if (!s) s = place(m, p, staging, e);
     }
     t->free(m->device, staging);
     return s;
 }
 
-enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed,
-                             struct zf_device *d, struct zf_err *e)
+static enum zf_status alloc_weights(struct zf_model *m, bool training, struct zf_err *e)
 {
-    *out = (struct zf_model){.config = *c, .device = d};
+    const struct zf_device_type *t = m->device->type;
+    void *master;
+    ZF_TRY(t->alloc(m->device, ZF_MEM_DEVICE, ZF_TAG_WEIGHTS, m->params.elements * zf_dtype_size(m->dtype), &m->weights, e));
+    if (m->dtype == ZF_F32) {
+        m->master = m->weights;
+    } else if (training) {
+        ZF_TRY(t->alloc(m->device, ZF_MEM_DEVICE, ZF_TAG_WEIGHTS, m->params.elements * sizeof *m->master, &master, e));
+        m->master = master;
+    }
+    return ZF_OK;
+}
+
+enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed,
+                             enum zf_dtype dtype, bool training, struct zf_device *d, struct zf_err *e)
+{
+    *out = (struct zf_model){.config = *c, .device = d, .dtype = dtype};
     struct zf_weight_source *sources = NULL;
-    void *weights;
     enum zf_status s;
     ZF_GOTO(fail, s, zf_params_build(&out->params, &out->config, &out->arena, e));
     if (hf) {
@@ -171,8 +196,7 @@ enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config 
         ZF_GOTO(fail, s, zf_sources_find(sources, c, &out->params, hf, note, sizeof note, e));
     }
     ZF_GOTO(fail, s, d->type->lane_new(d, "compute", &out->lane, e));
-    ZF_GOTO(fail, s, d->type->alloc(d, ZF_MEM_DEVICE, ZF_TAG_WEIGHTS, out->params.elements * sizeof(float), &weights, e));
-    out->weights = weights;
+    ZF_GOTO(fail, s, alloc_weights(out, training, e));
     ZF_GOTO(fail, s, fill_weights(out, sources, seed, e));
     free(sources);
     return ZF_OK;
@@ -187,6 +211,7 @@ void zf_model_close(struct zf_model *m)
     if (m->lane) m->device->type->lane_free(m->lane);
     zf_workspace_free(m->work, m->device);
     if (m->device) {
+        if (m->master != m->weights) m->device->type->free(m->device, m->master);
         m->device->type->free(m->device, m->weights);
         m->device->type->free(m->device, m->grad);
     }
@@ -201,5 +226,5 @@ enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positi
         ZF_TRY(m->device->type->alloc(m->device, ZF_MEM_DEVICE, ZF_TAG_GRADIENTS, m->params.elements * sizeof(float), &grad, e));
         m->grad = grad;
     }
-    return zf_workspace_new(&m->work, &m->config, m->device, m->lane, tokens, positions, training, e);
+    return zf_workspace_new(&m->work, &m->config, m->dtype, m->device, m->lane, tokens, positions, training, e);
 }

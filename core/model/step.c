@@ -11,20 +11,21 @@ static enum zf_status prepare(struct zf_model *m, const struct zf_batch *b, stru
     return zf_forward(m, w, b->tokens, b->segment_count, NULL, e);
 }
 
-/* Gradients of the head for rows whose dlogits stand in w->logits. */
+/* Gradients of the head for rows whose dlogits stand in w->logits, in the type of activations. */
 static enum zf_status head_backward(struct zf_model *m, struct zf_workspace *w, size_t first, size_t rows, struct zf_err *e)
 {
     size_t vocab = m->config.vocab, width = w->w.e;
-    const float *y = w->y + first * width;
-    float *dy = w->dy + first * width;
+    size_t ld = vocab * sizeof *w->logits / zf_dtype_size(m->dtype); /* as cross_entropy leaves them */
+    void *y = zf_at(m, w->y, first * width), *dy = zf_at(m, w->dy, first * width);
     if (!m->config.tied)
-        return zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_HEAD, ZF_SLOTS, -1, rows, width, vocab}, y, w->logits, dy, false, e);
+        return zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_HEAD, ZF_SLOTS, -1, rows, width, ld}, y, w->logits, dy, m->dtype, false,
+                                  e);
     float *dembed = zf_grad_at(m, ZF_SLOT_EMBED, -1);
-    ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = w->logits, .b = zf_weight_at(m, ZF_SLOT_EMBED, -1), .c = dy, .m = rows,
-             .n = width, .k = vocab, .lda = vocab, .ldb = width, .ldc = width);
+    ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = m->dtype, .a = w->logits, .b = zf_weight_at(m, ZF_SLOT_EMBED, -1), .c = dy,
+             .m = rows, .n = width, .k = vocab, .lda = ld, .ldb = width, .ldc = width);
     if (dembed)
-        ZF_ISSUE(m, matmul, e, .type = ZF_F32, .type_c = ZF_F32, .a = w->logits, .trans_a = true, .b = y, .c = dembed, .accumulate = true,
-                 .m = vocab, .n = width, .k = rows, .lda = vocab, .ldb = width, .ldc = width);
+        ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = ZF_F32, .a = w->logits, .trans_a = true, .b = y, .c = dembed, .accumulate = true,
+                 .m = vocab, .n = width, .k = rows, .lda = ld, .ldb = width, .ldc = width);
     return ZF_OK;
 }
 
@@ -37,7 +38,7 @@ static enum zf_status token_losses(struct zf_model *m, const struct zf_batch *b,
     for (size_t first = 0; first < b->tokens; first += w->logit_rows) {
         size_t rows = b->tokens - first < w->logit_rows ? b->tokens - first : w->logit_rows;
         ZF_TRY(zf_head(m, w, first, rows, e));
-        ZF_ISSUE(m, cross_entropy, e, .type = ZF_F32, .logits = w->logits, .target = w->target + first, .loss = w->loss + first,
+        ZF_ISSUE(m, cross_entropy, e, .type = m->dtype, .logits = w->logits, .target = w->target + first, .loss = w->loss + first,
                  .rows = rows, .n = vocab, .ld = vocab, .scale = loss_scale, .gradient = backward);
         if (backward) ZF_TRY(head_backward(m, w, first, rows, e));
     }

@@ -36,21 +36,23 @@ static struct zf_widths widths(const struct zf_model_config *c)
                               .e = c->embed_dim};
 }
 
-static void lay_layer(struct zf_layer_buffers *b, const struct zf_model_config *c, const struct zf_widths *w, size_t R, struct cut *at)
+static void lay_layer(struct zf_layer_buffers *b, const struct zf_model_config *c, const struct zf_workspace *w, struct cut *at)
 {
-    *b = (struct zf_layer_buffers){.in1 = floats(at, R, w->h),
-                                   .s1 = floats(at, R, w->h),
+    const struct zf_widths *d = &w->w;
+    size_t R = w->room, size = zf_dtype_size(w->dtype);
+    *b = (struct zf_layer_buffers){.in1 = cut(at, R * d->h, size),
+                                   .s1 = cut(at, R * d->h, size),
                                    .stats1 = floats(at, R, 2),
-                                   .qkv = floats(at, R, w->qkv),
-                                   .o = floats(at, R, w->q),
+                                   .qkv = cut(at, R * d->qkv, size),
+                                   .o = cut(at, R * d->q, size),
                                    .lse = floats(at, R, c->heads),
-                                   .in2 = floats(at, R, w->h),
-                                   .s2 = floats(at, R, w->h),
+                                   .in2 = cut(at, R * d->h, size),
+                                   .s2 = cut(at, R * d->h, size),
                                    .stats2 = floats(at, R, 2),
-                                   .u = floats(at, R, w->u),
-                                   .a = floats(at, R, w->f)};
+                                   .u = cut(at, R * d->u, size),
+                                   .a = cut(at, R * d->f, size)};
     if (c->qk_norm) {
-        b->raw = floats(at, R, w->q + w->kv);
+        b->raw = cut(at, R * (d->q + d->kv), size);
         b->raw_stats = floats(at, R, 2 * (c->heads + c->kv_heads));
     }
 }
@@ -63,42 +65,51 @@ static size_t chunk_rows(size_t tokens, size_t vocab)
     return rows < tokens ? rows : tokens;
 }
 
-struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const struct zf_model_config *c, size_t R, size_t positions,
-                                              bool training, void *const base[3])
+/* What only backward needs. */
+static void lay_gradients(struct zf_workspace *w, const struct zf_model_config *c, struct cut *at)
+{
+    const struct zf_widths *d = &w->w;
+    size_t R = w->room, size = zf_dtype_size(w->dtype);
+    w->dres = cut(at, R * d->h, size);
+    w->din = cut(at, R * d->h, size);
+    w->dqkv = cut(at, R * d->qkv, size);
+    w->do_ = cut(at, R * d->q, size);
+    w->da = cut(at, R * d->f, size);
+    w->dy = cut(at, R * d->e, size);
+    w->delta = floats(at, R, c->heads);
+    w->sum = w->dtype == ZF_F32 ? NULL : floats(at, R, d->h);
+}
+
+struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const struct zf_model_config *c, enum zf_dtype dtype, size_t R,
+                                              size_t positions, bool training, void *const base[3])
 {
     struct cut act = {base ? base[ACTIVATIONS] : NULL, 0}, log = {base ? base[LOGITS] : NULL, 0}, bat = {base ? base[BATCH] : NULL, 0};
     struct zf_layer_buffers scratch, first = {0};
+    size_t size = zf_dtype_size(dtype);
     w->w = widths(c);
     w->room = R;
+    w->dtype = dtype;
     w->training = training;
     w->logit_rows = chunk_rows(R, c->vocab);
     w->positions = c->rope.kind == ZF_ROPE_NONE ? 0 : positions < c->context ? positions : c->context;
     for (size_t l = 0; l < c->layers; l++) {
         struct zf_layer_buffers *b = w->layers ? &w->layers[l] : &scratch;
         if (l == 0 || training)
-            lay_layer(b, c, &w->w, R, &act);
+            lay_layer(b, c, w, &act);
         else
             *b = first;
         if (l == 0) first = *b;
     }
     bool projected = w->w.e != w->w.h;
-    w->emb = projected ? floats(&act, R, w->w.e) : NULL;
-    w->branch = floats(&act, R, w->w.h);
-    w->sf = floats(&act, R, w->w.h);
+    w->emb = projected ? cut(&act, R * w->w.e, size) : NULL;
+    w->branch = cut(&act, R * w->w.h, size);
+    w->sf = cut(&act, R * w->w.h, size);
     w->statsf = floats(&act, R, 2);
-    w->final = floats(&act, R, w->w.h);
-    w->y = projected ? floats(&act, R, w->w.e) : w->final;
+    w->final = cut(&act, R * w->w.h, size);
+    w->y = projected ? cut(&act, R * w->w.e, size) : w->final;
     w->loss = floats(&act, R, 1);
     w->rope = floats(&act, w->positions, c->head_dim);
-    if (training) {
-        w->dres = floats(&act, R, w->w.h);
-        w->din = floats(&act, R, w->w.h);
-        w->dqkv = floats(&act, R, w->w.qkv);
-        w->do_ = floats(&act, R, w->w.q);
-        w->da = floats(&act, R, w->w.f);
-        w->dy = floats(&act, R, w->w.e);
-        w->delta = floats(&act, R, c->heads);
-    }
+    if (training) lay_gradients(w, c, &act);
     w->logits = floats(&log, w->logit_rows, c->vocab);
     w->ids = cut(&bat, R, sizeof *w->ids);
     w->position = cut(&bat, R, sizeof *w->position);
@@ -107,10 +118,11 @@ struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const stru
     return (struct zf_workspace_sizes){.activations = act.used, .logits = log.used, .batch = bat.used};
 }
 
-struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, size_t tokens, size_t positions, bool training)
+struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, enum zf_dtype dtype, size_t tokens, size_t positions,
+                                               bool training)
 {
     struct zf_workspace w = {0};
-    struct zf_workspace_sizes s = zf_workspace_layout(&w, c, tokens, positions, training, NULL);
+    struct zf_workspace_sizes s = zf_workspace_layout(&w, c, dtype, tokens, positions, training, NULL);
     s.batch *= 3; /* on the device, and twice in staging */
     return s;
 }
@@ -132,8 +144,8 @@ static enum zf_status fill_rope(struct zf_workspace *w, const struct zf_model_co
     return s;
 }
 
-enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model_config *c, struct zf_device *d, struct zf_lane *l,
-                                size_t tokens, size_t positions, bool training, struct zf_err *e)
+enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model_config *c, enum zf_dtype dtype, struct zf_device *d,
+                                struct zf_lane *l, size_t tokens, size_t positions, bool training, struct zf_err *e)
 {
     struct zf_workspace *w = calloc(1, sizeof *w);
     *out = NULL;
@@ -141,14 +153,14 @@ enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model
         free(w);
         return zf_fail_memory(e, "the workspace");
     }
-    struct zf_workspace_sizes size = zf_workspace_layout(w, c, tokens, positions, training, NULL);
+    struct zf_workspace_sizes size = zf_workspace_layout(w, c, dtype, tokens, positions, training, NULL);
     const struct zf_device_type *t = d->type;
     enum zf_status s;
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_ACTIVATIONS, size.activations, &w->blocks[ACTIVATIONS], e));
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_LOGITS, size.logits, &w->blocks[LOGITS], e));
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_BATCH, size.batch, &w->blocks[BATCH], e));
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_PINNED, ZF_TAG_BATCH, 2 * size.batch, &w->blocks[PARTS], e));
-    zf_workspace_layout(w, c, tokens, positions, training, w->blocks);
+    zf_workspace_layout(w, c, dtype, tokens, positions, training, w->blocks);
     for (int i = 0; i < 2; i++) {
         w->staging[i] = (unsigned char *)w->blocks[PARTS] + (size_t)i * size.batch;
         ZF_GOTO(fail, s, t->event_new(d, &w->staged[i], e));

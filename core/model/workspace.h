@@ -1,5 +1,8 @@
 /* Activations of one micro-batch, and where each stands. Private to core/model.
  *
+ * void pointers are to elements of the model's dtype: zf_at. What a kernel keeps to itself (statistics, lse, delta), losses, the rotation
+ * table and logits are fp32.
+ *
  * Widths (elements a token): h hidden, q = heads*head_dim, kv = kv_heads*head_dim, qkv = q + 2 kv, f ffn, u = 2f with SwiGLU (gate, then
  * up), else f, e embed_dim. Buffers of a layer are kept for backward; without training all layers share one set. */
 #ifndef ZF_MODEL_WORKSPACE_H
@@ -12,34 +15,42 @@ struct zf_widths {
 };
 
 struct zf_layer_buffers {
-    float *in1;             /* [R][h] what the q, k, v products read */
-    float *s1, *stats1;     /* [R][h], [R][2] what norm 1 normed */
-    float *raw, *raw_stats; /* [R][q+kv], [R][(heads+kv_heads)][2] queries and keys before their norm; NULL without qk_norm */
-    float *qkv;             /* [R][qkv] after norm and rotation */
-    float *o, *lse;         /* [R][q], [R][heads] */
-    float *in2;             /* [R][h] what the MLP reads */
-    float *s2, *stats2;
-    float *u, *a; /* [R][u], [R][f] before and after the activation */
+    void *in1;        /* [R][h] what the q, k, v products read */
+    void *s1;         /* [R][h] what norm 1 normed */
+    float *stats1;    /* [R][2] */
+    void *raw;        /* [R][q+kv] queries and keys before their norm; NULL without qk_norm */
+    float *raw_stats; /* [R][heads+kv_heads][2], likewise */
+    void *qkv;        /* [R][qkv] after norm and rotation */
+    void *o;          /* [R][q] */
+    float *lse;       /* [R][heads] */
+    void *in2;        /* [R][h] what the MLP reads */
+    void *s2;
+    float *stats2;
+    void *u, *a; /* [R][u], [R][f] before and after the activation */
 };
 
 struct zf_workspace {
     struct zf_widths w;
-    size_t room;       /* R: tokens of the largest micro-batch */
-    size_t logit_rows; /* rows of a chunk of logits */
-    size_t positions;  /* rows of the rotation table */
+    size_t room;         /* R: tokens of the largest micro-batch */
+    size_t logit_rows;   /* rows of a chunk of logits */
+    size_t positions;    /* rows of the rotation table */
+    enum zf_dtype dtype; /* of activations */
     bool training;
     void *blocks[4]; /* activations, logits, batch, staging: device memory, owned */
 
-    struct zf_layer_buffers *layers;                  /* [layers] */
-    float *emb;                                       /* [R][e] embedding before project_in; NULL without it */
-    float *branch;                                    /* [R][h] output of attention or MLP, on its way into the residual stream */
-    float *sf, *statsf;                               /* what the final norm normed */
-    float *final;                                     /* [R][h] input of the head (before project_out) */
-    float *y;                                         /* [R][e] input of the head; = final without project_out */
-    float *logits;                                    /* [logit_rows][vocab] */
-    float *loss;                                      /* [R] */
-    float *rope;                                      /* [positions][head_dim/2][2] */
-    float *dres, *din, *dqkv, *do_, *da, *dy, *delta; /* gradients; NULL without training */
+    struct zf_layer_buffers *layers;         /* [layers] */
+    void *emb;                               /* [R][e] embedding before project_in; NULL without it */
+    void *branch;                            /* [R][h] output of attention or MLP, on its way into the residual stream */
+    void *sf;                                /* [R][h] what the final norm normed */
+    float *statsf;                           /* [R][2] */
+    void *final;                             /* [R][h] input of the head (before project_out) */
+    void *y;                                 /* [R][e] input of the head; = final without project_out */
+    float *logits;                           /* [logit_rows][vocab] */
+    float *loss;                             /* [R] */
+    float *rope;                             /* [positions][head_dim/2][2] */
+    void *dres, *din, *dqkv, *do_, *da, *dy; /* gradients; NULL without training */
+    float *delta;                            /* [R][heads]; likewise */
+    float *sum; /* [R][h] gradients while products add up to them; NULL where activations are fp32, or without training */
 
     int32_t *ids, *position, *target; /* [R] on the device */
     struct zf_segment *segments;
@@ -49,10 +60,10 @@ struct zf_workspace {
 };
 
 /* Lays the workspace out from `base` (NULL: only measures) and returns the bytes of each part. */
-struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const struct zf_model_config *c, size_t tokens, size_t positions,
-                                              bool training, void *const base[3]);
-enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model_config *c, struct zf_device *d, struct zf_lane *l,
-                                size_t tokens, size_t positions, bool training, struct zf_err *e);
+struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const struct zf_model_config *c, enum zf_dtype dtype, size_t tokens,
+                                              size_t positions, bool training, void *const base[3]);
+enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model_config *c, enum zf_dtype dtype, struct zf_device *d,
+                                struct zf_lane *l, size_t tokens, size_t positions, bool training, struct zf_err *e);
 void zf_workspace_free(struct zf_workspace *w, struct zf_device *d);
 
 /* Copies a batch to the device. */
@@ -64,7 +75,7 @@ struct zf_cache {
     struct zf_workspace *work;
     struct zf_batch batch;
     size_t used, room;
-    float *keys; /* [layers][2][room][kv]: keys, then values */
+    void *keys; /* [layers][2][room][kv]: keys, then values */
 };
 
 /* One pass over the layers into w->y. cache NULL: keys are the batch's own. */
@@ -81,13 +92,20 @@ struct zf_linear {
     int layer;
     size_t rows, ldx, ldy;
 };
-enum zf_status zf_linear_forward(struct zf_model *m, const struct zf_linear *l, const float *x, float *y, struct zf_err *e);
-enum zf_status zf_linear_backward(struct zf_model *m, const struct zf_linear *l, const float *x, const float *dy, float *dx,
-                                  bool accumulate, struct zf_err *e);
+enum zf_status zf_linear_forward(struct zf_model *m, const struct zf_linear *l, const void *x, void *y, struct zf_err *e);
+/* type_dx: the model's, or ZF_F32; only that accumulates. */
+enum zf_status zf_linear_backward(struct zf_model *m, const struct zf_linear *l, const void *x, const void *dy, void *dx,
+                                  enum zf_dtype type_dx, bool accumulate, struct zf_err *e);
 
 /* Weights of a slot, NULL if the model has none; gradient likewise, NULL if frozen as well. */
-float *zf_weight_at(const struct zf_model *m, enum zf_slot slot, int layer);
+void *zf_weight_at(const struct zf_model *m, enum zf_slot slot, int layer);
 float *zf_grad_at(const struct zf_model *m, enum zf_slot slot, int layer);
+
+/* Element n of weights, activations, cache. */
+static inline void *zf_at(const struct zf_model *m, void *p, size_t n)
+{
+    return (unsigned char *)p + n * zf_dtype_size(m->dtype);
+}
 
 /* An op's status -> an error that names the op. */
 #define ZF_ISSUE(m, op, e, ...) \

@@ -83,8 +83,8 @@ static void start(struct fixture *f)
     ok(zf_model_config_read(&c, j, "config", &e));
     json_decref(j);
     ok(zf_device_open(&f->device, "host", &(struct zf_device_options){.threads = 1}, &e));
-    ok(zf_model_open(&f->model, &c, NULL, 7, f->device, &e));
-    for (size_t i = 0; i < f->model.params.elements; i++) f->model.weights[i] *= 3; /* so that choices differ */
+    ok(zf_model_open(&f->model, &c, NULL, 7, ZF_F32, true, f->device, &e));
+    for (size_t i = 0; i < f->model.params.elements; i++) f->model.master[i] *= 3; /* so that choices differ */
     ok(zf_model_reserve(&f->model, 16 * LONGEST, LONGEST, true, &e));
     ok(zf_optimizer_init(&f->optimizer, &f->model, &e));
 }
@@ -177,7 +177,7 @@ static void no_prediction_is_wrong(void **state)
         assert_int_equal(records, RECORDS);
         assert_int_equal(right, with - 1);
     }
-    for (size_t i = 0; i < f.model.params.elements; i++) f.model.weights[i] = NAN;
+    for (size_t i = 0; i < f.model.params.elements; i++) f.model.master[i] = NAN;
     ok(zf_choices_score(&c, &f.model, &records, &right, &e));
     assert_int_equal(records, RECORDS);
     assert_int_equal(right, 0);
