@@ -20,14 +20,15 @@ def weights(out):
 
 def test_it_learns_as_in_f32(folder):
     h.text_file(folder)
-    out = {dtype: run_in(folder, dtype, dtype) for dtype in ("f32", "bf16")}
+    train = {"steps": 60, "learning_rate": "5e-3"}
+    out = {dtype: run_in(folder, dtype, dtype, train=train) for dtype in ("f32", "bf16")}
     a, b = (h.losses(out[dtype]) for dtype in ("f32", "bf16"))
     worst = max(abs(x - y) / x for x, y in zip(a, b))
     va, vb = (h.metrics(out[dtype], "valid")[-1]["loss"] for dtype in ("f32", "bf16"))
     print(f"losses differ by at most {worst:.1e} relative, validation {va:.4f} and {vb:.4f}")
     expect(a != b, "bf16 gives the bits of f32: it did not compute in bf16")
-    expect(len(a) == len(b) == 40 and worst < 0.02, "losses", a, b)
-    expect(b[-1] < b[0] - 1.5 and abs(va - vb) / va < 0.01, "validation", va, vb)
+    expect(len(a) == len(b) == 60 and worst < 0.03, "losses", a, b)
+    expect(b[-1] < b[0] - 1.5 and abs(va - vb) / va < 0.02, "validation", va, vb)
 
 
 def test_masters_keep_what_bf16_would_lose(folder):
