@@ -55,6 +55,7 @@ static void host_close(struct zf_device *d)
     struct zf_host *h = (struct zf_host *)d;
     if (!h) return;
     zf_pool_free(h->pool);
+    zf_host_products_free(h->products);
     while (h->block_count) zf_host_free(d, h->blocks[h->block_count - 1].data);
     free(h->blocks);
     pthread_mutex_destroy(&h->pool_lock);
@@ -77,6 +78,7 @@ static enum zf_status host_open(struct zf_device **out, const struct zf_device_o
     pthread_mutex_init(&h->pool_lock, NULL);
     pthread_mutex_init(&h->memory_lock, NULL);
     enum zf_status s = zf_pool_new(&h->pool, o->threads ? o->threads : zf_host_cores(), e);
+    if (!s) s = zf_host_products_new(&h->products, e);
     if (s) {
         host_close(&h->head);
         return s;

@@ -24,6 +24,7 @@ struct zf_host {
     struct zf_pool *pool;
     pthread_mutex_t pool_lock;
     const struct zf_host_path *path;
+    struct zf_host_products *products;
     bool synchronous;
 
     pthread_mutex_t memory_lock; /* over the rest */
@@ -102,5 +103,10 @@ int zf_host_cores(void);
 /* matmul.c; library: its name, version and what it dispatches to */
 enum zf_status zf_host_matmul_run(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e);
 void zf_host_matmul_library(char *text, size_t size, bool *bf16);
+
+/* matmul_bf16.c: what products of bf16 keep (primitives, scratch memory), one a device; a product: 0 or a status of oneDNN */
+enum zf_status zf_host_products_new(struct zf_host_products **out, struct zf_err *e);
+void zf_host_products_free(struct zf_host_products *p); /* NULL is fine */
+int zf_host_matmul_bf16(struct zf_lane *l, const struct zf_matmul_args *a);
 
 #endif

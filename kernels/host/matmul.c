@@ -1,5 +1,5 @@
-/* Matrix products: oneDNN's sgemm, one thread a call, over a grid of tiles that depends on the shape alone. K is never split, so the
- * bits of an element do not depend on the number of threads.
+/* Matrix products of f32 (those of bf16: matmul_bf16.c): oneDNN's sgemm, one thread a call, over a grid of tiles that depends on the shape
+ * alone. K is never split, so the bits of an element do not depend on the number of threads.
  *
  * Why sgemm and no matmul primitives: measured as fast or faster in f32 (128x576x1536: 147 against 127 GFLOP/s a thread), the same call in
  * oneDNN 2 and 3, and it has no object to create (0.3 to 1 ms) and keep for each of the many row counts that documents bring. */
@@ -97,12 +97,17 @@ static void tile(void *ctx, size_t index)
     if (status != dnnl_success) atomic_compare_exchange_strong(&job->status, &none, status);
 }
 
+static int multiply_f32(struct zf_lane *l, const struct zf_matmul_args *a)
+{
+    struct job job = {.a = a, .grid = grid_of(a), .status = dnnl_success};
+    zf_host_parallel(l, job.grid.tiles, tile, &job);
+    return atomic_load(&job.status);
+}
+
 enum zf_status zf_host_matmul_run(struct zf_lane *l, const union zf_host_args *args, struct zf_err *e)
 {
     const struct zf_matmul_args *a = &args->matmul;
-    struct job job = {.a = a, .grid = grid_of(a), .status = dnnl_success};
-    zf_host_parallel(l, job.grid.tiles, tile, &job);
-    int status = atomic_load(&job.status);
+    int status = (a->type == ZF_BF16 ? zf_host_matmul_bf16 : multiply_f32)(l, a);
     if (status == dnnl_success) return ZF_OK;
     return zf_fail(e, status == dnnl_out_of_memory ? ZF_MEMORY : ZF_NUMERIC, NULL, "oneDNN could not multiply %zux%zux%zu (status %d)%s",
                    a->m, a->n, a->k, status, status == dnnl_out_of_memory ? ": it found no memory" : "");
@@ -113,31 +118,27 @@ void zf_host_matmul_library(char *text, size_t size, bool *bf16)
     static const struct {
         dnnl_cpu_isa_t isa;
         const char *name;
-        bool bf16;
     } known[] = {
-        {dnnl_cpu_isa_sse41, "sse41", false},
-        {dnnl_cpu_isa_avx, "avx", false},
-        {dnnl_cpu_isa_avx2, "avx2", false},
-        {dnnl_cpu_isa_avx2_vnni, "avx2_vnni", false},
-        {dnnl_cpu_isa_avx512_core, "avx512_core", false},
-        {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni", false},
-        {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16", true},
+        {dnnl_cpu_isa_sse41, "sse41"},
+        {dnnl_cpu_isa_avx, "avx"},
+        {dnnl_cpu_isa_avx2, "avx2"},
+        {dnnl_cpu_isa_avx2_vnni, "avx2_vnni"},
+        {dnnl_cpu_isa_avx512_core, "avx512_core"},
+        {dnnl_cpu_isa_avx512_core_vnni, "avx512_core_vnni"},
+        {dnnl_cpu_isa_avx512_core_bf16, "avx512_core_bf16"},
 #if DNNL_VERSION_MAJOR >= 3
-        {dnnl_cpu_isa_avx512_core_fp16, "avx512_core_fp16", true},
-        {dnnl_cpu_isa_avx512_core_amx_fp16, "avx512_core_amx_fp16", true},
+        {dnnl_cpu_isa_avx512_core_fp16, "avx512_core_fp16"},
+        {dnnl_cpu_isa_avx512_core_amx_fp16, "avx512_core_amx_fp16"},
 #endif
-        {dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx_bf16", true},
+        {dnnl_cpu_isa_avx512_core_amx, "avx512_core_amx_bf16"},
     };
     const dnnl_version_t *v = dnnl_version();
     dnnl_cpu_isa_t isa = dnnl_get_effective_cpu_isa();
     char number[24];
     snprintf(number, sizeof number, "isa 0x%x", (unsigned)isa); /* one that came later */
     const char *name = number;
-    *bf16 = false;
+    *bf16 = (isa & dnnl_cpu_isa_avx512_core_bf16) == dnnl_cpu_isa_avx512_core_bf16; /* a set of bits: later ones hold earlier ones */
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
-        if (known[i].isa == isa) {
-            name = known[i].name;
-            *bf16 = known[i].bf16;
-        }
+        if (known[i].isa == isa) name = known[i].name;
     snprintf(text, size, "oneDNN %d.%d.%d (%s)", v->major, v->minor, v->patch, name);
 }
