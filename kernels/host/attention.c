@@ -9,7 +9,10 @@
  * (Q', O': transposed, once a block). Everything here is one small product, multiply(), with an order of summation that
  * does not depend on how it is cut into registers; that is why the paths may cut it differently and still give equal bits.
  *
- * Stack: under 300 KiB a task. Tasks write disjoint outputs and may run in any order, on any threads. */
+ * In bf16 tiles of keys and values are widened as they are read, everything between inputs and outputs is fp32, and gradients of keys and
+ * values are summed on the stack.
+ *
+ * Stack: under 1 MiB a task. Tasks write disjoint outputs and may run in any order, on any threads. */
 #include "kernels/host/path.h"
 #include "kernels/host/vec.h"
 
@@ -20,6 +23,8 @@ enum {
     KEYS = 64,   /* keys of a tile */
     TILE = 8192, /* floats of a block of rows: ROWS * 128 or ROWS / 2 * ZF_HEAD_DIM_MAX */
     MR = 4,      /* multiply() keeps MR x NV accumulators in registers */
+    SAME = sizeof(elem) == sizeof(float), /* inputs and outputs are fp32: used where they lie */
+    SUMS = SAME ? 1 : 1 << 16,            /* floats of the keys whose gradients are summed together */
 #if defined(ZF_VEC_AVX512)
     NV = 4,
 #else
@@ -168,27 +173,46 @@ static void transpose(const float *from, size_t ld_from, float *to, size_t ld_to
 }
 
 /* to[rows][width] = factor * the rows of x; zeros in lanes without a row and columns without a dimension. */
-static void gather(const struct block *b, const float *x, size_t ld, float factor, float *to)
+static void gather(const struct block *b, const elem *x, size_t ld, float factor, float *to)
 {
     size_t whole = b->head_dim / VW * VW;
     vf f = vset(factor);
     for (size_t r = 0; r < b->rows; r++, to += b->width) {
-        const float *row = x + b->query[r] * ld + b->head[r] * b->head_dim;
-        for (size_t d = 0; d < whole; d += VW) vstore(to + d, vmul(f, vload(row + d)));
-        if (whole < b->head_dim) vstore(to + whole, vmul(f, vload_n(row + whole, b->head_dim - whole)));
+        const elem *row = x + b->query[r] * ld + b->head[r] * b->head_dim;
+        for (size_t d = 0; d < whole; d += VW) vstore(to + d, vmul(f, eload(row + d)));
+        if (whole < b->head_dim) vstore(to + whole, vmul(f, eload_n(row + whole, b->head_dim - whole)));
     }
     memset(to, 0, (b->nv * VW - b->rows) * b->width * sizeof *to);
 }
 
-static void scatter(const struct block *b, const float *from, const float *factor, float *x, size_t ld)
+static void scatter(const struct block *b, const float *from, const float *factor, elem *x, size_t ld)
 {
     size_t whole = b->head_dim / VW * VW;
     for (size_t r = 0; r < b->rows; r++, from += b->width) {
-        float *row = x + b->query[r] * ld + b->head[r] * b->head_dim;
+        elem *row = x + b->query[r] * ld + b->head[r] * b->head_dim;
         vf f = vset(factor[r]);
-        for (size_t d = 0; d < whole; d += VW) vstore(row + d, vmul(f, vload(from + d)));
-        if (whole < b->head_dim) vstore_n(row + whole, vmul(f, vload(from + whole)), b->head_dim - whole);
+        for (size_t d = 0; d < whole; d += VW) estore(row + d, vmul(f, vload(from + d)));
+        if (whole < b->head_dim) estore_n(row + whole, vmul(f, vload(from + whole)), b->head_dim - whole);
     }
+}
+
+/* Rows of keys or values in fp32. */
+struct tile {
+    const float *at;
+    size_t ld;
+};
+
+/* rows x head_dim of x: as they lie, or a copy. */
+static struct tile tile_of(const struct block *b, const elem *x, size_t ld, size_t rows, float *copy)
+{
+    size_t whole = b->head_dim / VW * VW;
+    if (SAME) return (struct tile){(const float *)(const void *)x, ld};
+    for (size_t r = 0; r < rows; r++, x += ld) {
+        float *to = copy + r * b->width;
+        for (size_t d = 0; d < whole; d += VW) vstore(to + d, eload(x + d));
+        if (whole < b->head_dim) vstore(to + whole, eload_n(x + whole, b->head_dim - whole));
+    }
+    return (struct tile){copy, b->width};
 }
 
 /* Every key that a row does not see becomes `hidden`. keys tile: first .. first + count. */
@@ -244,10 +268,10 @@ static void soften(const struct block *b, struct running *run, float *s, size_t 
 
 static void attend(const struct zf_attention_args *a, const struct block *b)
 {
-    _Alignas(64) float rows[TILE], q[TILE], o[TILE], s[KEYS * ROWS];
+    _Alignas(64) float rows[TILE], q[TILE], o[TILE], s[KEYS * ROWS], copy[SAME ? 1 : KEYS * ZF_HEAD_DIM_MAX];
     struct running run;
-    const float *k = (const float *)a->k + b->segment->k_begin * a->ldkv + b->kv_head * a->head_dim;
-    const float *v = (const float *)a->v + b->segment->k_begin * a->ldkv + b->kv_head * a->head_dim;
+    const elem *k = (const elem *)a->k + b->segment->k_begin * a->ldkv + b->kv_head * a->head_dim;
+    const elem *v = (const elem *)a->v + b->segment->k_begin * a->ldkv + b->kv_head * a->head_dim;
     size_t keys = block_keys(b);
 
     gather(b, a->q, a->ldq, a->scale, rows);
@@ -259,11 +283,13 @@ static void attend(const struct zf_attention_args *a, const struct block *b)
     }
     for (size_t first = 0; first < keys; first += KEYS) {
         size_t count = least(KEYS, keys - first);
-        multiply(&(struct product){.a = k + first * a->ldkv, .am = a->ldkv, .ak = 1, .b = q, .ldb = b->stride, .c = s, .ldc = b->stride,
+        struct tile t = tile_of(b, k + first * a->ldkv, a->ldkv, count, copy);
+        multiply(&(struct product){.a = t.at, .am = t.ld, .ak = 1, .b = q, .ldb = b->stride, .c = s, .ldc = b->stride,
                                    .m = count, .nv = b->nv, .k = a->head_dim, .last = VW, .start = SET});
         mask(b, s, first, count, -INFINITY);
         soften(b, &run, s, count);
-        multiply(&(struct product){.a = v + first * a->ldkv, .am = 1, .ak = a->ldkv, .b = s, .ldb = b->stride, .c = o, .ldc = b->stride,
+        t = tile_of(b, v + first * a->ldkv, a->ldkv, count, copy);
+        multiply(&(struct product){.a = t.at, .am = 1, .ak = t.ld, .b = s, .ldb = b->stride, .c = o, .ldc = b->stride,
                                    .m = a->head_dim, .nv = b->nv, .k = count, .last = VW, .start = SCALE, .scale = run.scale});
     }
     transpose(o, b->stride, rows, b->width, b->width, b->nv * VW);
@@ -346,7 +372,14 @@ enum want { WANT_Q = 1, WANT_KV = 2 };
 /* Queries and what belongs to them, as products need them: rows in the lanes (transposed) and dimensions in the lanes. */
 struct gradient {
     _Alignas(64) float q[TILE], q_rows[TILE], do_[TILE], do_rows[TILE], dq[TILE], p[KEYS * ROWS], ds[KEYS * ROWS];
+    _Alignas(64) float key[SAME ? 1 : KEYS * ZF_HEAD_DIM_MAX], value[SAME ? 1 : KEYS * ZF_HEAD_DIM_MAX];
     float delta[ROWS], lse[ROWS];
+};
+
+/* Where the gradients of keys first, first + 1, ... are summed, and the distance of two of them. */
+struct sums {
+    float *dk, *dv;
+    size_t first, ld;
 };
 
 /* delta = sum over dimensions of dO * O, of each row: as cheap to have anew as to keep in args->delta. dq holds O for the while. */
@@ -393,38 +426,39 @@ static void score_gradients(struct gradient *g, const struct block *b, size_t co
     }
 }
 
-/* What the rows of b and keys first .. end give: adds to dk, dv (WANT_KV) and stores dq (WANT_Q: all keys must be there). */
-static void differentiate(const struct zf_attention_backward_args *a, const struct block *b, size_t first, size_t end, unsigned want)
+/* What the rows of b and keys first .. end give: adds to sums (WANT_KV) and stores dq (WANT_Q: all keys must be there). */
+static void differentiate(const struct zf_attention_backward_args *a, const struct block *b, const struct sums *sums, size_t first,
+    size_t end, unsigned want)
 {
     struct gradient g;
     size_t at = b->segment->k_begin * a->ldkv + b->kv_head * a->head_dim;
-    size_t dat = b->segment->k_begin * a->lddkv + b->kv_head * a->head_dim;
-    size_t columns = b->width / VW, last = a->head_dim - (columns - 1) * VW;
+    size_t columns = b->width / VW, last = SAME ? a->head_dim - (columns - 1) * VW : VW;
 
     end = least(end, block_keys(b));
     if (first >= end) return;
     gradient_init(&g, a, b);
     for (; first < end; first += KEYS) {
         size_t count = least(KEYS, end - first);
-        const float *k = (const float *)a->k + at + first * a->ldkv, *v = (const float *)a->v + at + first * a->ldkv;
-        struct product by_key = {.am = a->ldkv, .ak = 1, .ldb = b->stride, .ldc = b->stride,
+        struct tile k = tile_of(b, (const elem *)a->k + at + first * a->ldkv, a->ldkv, count, g.key);
+        struct tile v = tile_of(b, (const elem *)a->v + at + first * a->ldkv, a->ldkv, count, g.value);
+        struct product by_key = {.am = k.ld, .ak = 1, .ldb = b->stride, .ldc = b->stride,
                                  .m = count, .nv = b->nv, .k = a->head_dim, .last = VW, .start = SET};
-        struct product to_key = {.am = b->stride, .ak = 1, .ldb = b->width, .ldc = a->lddkv,
+        struct product to_key = {.am = b->stride, .ak = 1, .ldb = b->width, .ldc = sums->ld,
                                  .m = count, .nv = columns, .k = b->rows, .last = last, .start = ADD};
-        by_key.a = k, by_key.b = g.q, by_key.c = g.p;
+        by_key.a = k.at, by_key.b = g.q, by_key.c = g.p;
         multiply(&by_key);
         probabilities(&g, b, first, count);
-        by_key.a = v, by_key.b = g.do_, by_key.c = g.ds;
+        by_key.a = v.at, by_key.b = g.do_, by_key.c = g.ds;
         multiply(&by_key);
         score_gradients(&g, b, count);
         if (want & WANT_KV) {
-            to_key.a = g.p, to_key.b = g.do_rows, to_key.c = (float *)a->dv + dat + first * a->lddkv;
+            to_key.a = g.p, to_key.b = g.do_rows, to_key.c = sums->dv + (first - sums->first) * sums->ld;
             multiply(&to_key);
-            to_key.a = g.ds, to_key.b = g.q_rows, to_key.c = (float *)a->dk + dat + first * a->lddkv;
+            to_key.a = g.ds, to_key.b = g.q_rows, to_key.c = sums->dk + (first - sums->first) * sums->ld;
             multiply(&to_key);
         }
         if (want & WANT_Q)
-            multiply(&(struct product){.a = k, .am = 1, .ak = a->ldkv, .b = g.ds, .ldb = b->stride, .c = g.dq, .ldc = b->stride,
+            multiply(&(struct product){.a = k.at, .am = 1, .ak = k.ld, .b = g.ds, .ldb = b->stride, .c = g.dq, .ldc = b->stride,
                                        .m = a->head_dim, .nv = b->nv, .k = count, .last = VW, .start = ADD});
     }
     if (!(want & WANT_Q)) return;
@@ -434,12 +468,35 @@ static void differentiate(const struct zf_attention_backward_args *a, const stru
     scatter(b, g.q_rows, scale, a->dq, a->lddq);
 }
 
-static void clear_keys(const struct zf_attention_backward_args *a, const struct zf_segment *s, size_t kv_head, size_t first, size_t end)
+/* Where the gradients of keys first .. end are summed: where they will be, or in `room`. All zero. */
+static struct sums sums_open(const struct zf_attention_backward_args *a, const struct zf_segment *s, size_t kv_head, size_t first,
+    size_t end, float *room_k, float *room_v)
 {
-    for (size_t j = first; j < end; j++) {
-        size_t at = (s->k_begin + j) * a->lddkv + kv_head * a->head_dim;
-        memset((float *)a->dk + at, 0, a->head_dim * sizeof(float));
-        memset((float *)a->dv + at, 0, a->head_dim * sizeof(float));
+    size_t at = (s->k_begin + first) * a->lddkv + kv_head * a->head_dim, width = SAME ? a->head_dim : padded(a->head_dim);
+    struct sums sums = {room_k, room_v, first, width};
+    if (SAME) sums = (struct sums){(float *)a->dk + at, (float *)a->dv + at, first, a->lddkv};
+    for (size_t j = 0; j < end - first; j++) {
+        memset(sums.dk + j * sums.ld, 0, width * sizeof(float));
+        memset(sums.dv + j * sums.ld, 0, width * sizeof(float));
+    }
+    return sums;
+}
+
+static void sums_close(const struct zf_attention_backward_args *a, const struct zf_segment *s, const struct sums *sums, size_t kv_head,
+    size_t end)
+{
+    size_t whole = a->head_dim / VW * VW, rest = a->head_dim - whole;
+    if (SAME) return;
+    for (size_t j = sums->first; j < end; j++) {
+        size_t to = (s->k_begin + j) * a->lddkv + kv_head * a->head_dim, from = (j - sums->first) * sums->ld;
+        elem *dk = (elem *)a->dk + to, *dv = (elem *)a->dv + to;
+        for (size_t d = 0; d < whole; d += VW) {
+            estore(dk + d, vload(sums->dk + from + d));
+            estore(dv + d, vload(sums->dv + from + d));
+        }
+        if (!rest) continue;
+        estore_n(dk + whole, vload(sums->dk + from + whole), rest);
+        estore_n(dv + whole, vload(sums->dv + from + whole), rest);
     }
 }
 
@@ -470,12 +527,28 @@ static size_t attention_backward_tasks(const void *args)
 static void backward_range(const struct zf_attention_backward_args *a, const struct zf_segment *s, size_t kv_head, size_t block,
     size_t block_end, size_t first, size_t end, unsigned want)
 {
+    _Alignas(64) float room_k[SUMS], room_v[SUMS];
+    struct sums sums = {0};
     struct block b;
-    if (want & WANT_KV) clear_keys(a, s, kv_head, first, end);
+    if (want & WANT_KV) sums = sums_open(a, s, kv_head, first, end, room_k, room_v);
     for (; block < block_end; block++) {
         block_init(&b, s, kv_head, a->heads / a->kv_heads, a->head_dim, block);
-        differentiate(a, &b, first, end, want);
+        differentiate(a, &b, &sums, first, end, want);
     }
+    if (want & WANT_KV) sums_close(a, s, &sums, kv_head, end);
+}
+
+/* All of a segment and key/value head. More keys than there is room for the sums of: dq by itself, and the keys in parts. */
+static void backward_whole(const struct zf_attention_backward_args *a, const struct zf_segment *s, size_t kv_head)
+{
+    size_t blocks = query_blocks(a, s), room = SAME ? s->k_count : SUMS / padded(a->head_dim) / KEYS * KEYS;
+    if (s->k_count <= room) {
+        backward_range(a, s, kv_head, 0, blocks, 0, s->k_count, WANT_Q | WANT_KV);
+        return;
+    }
+    backward_range(a, s, kv_head, 0, blocks, 0, s->k_count, WANT_Q);
+    for (size_t first = 0; first < s->k_count; first += room)
+        backward_range(a, s, kv_head, 0, blocks, first, least(s->k_count, first + room), WANT_KV);
 }
 
 static void attention_backward_run(const void *args, size_t task)
@@ -484,8 +557,7 @@ static void attention_backward_run(const void *args, size_t task)
     const struct zf_segment *s = a->segments;
     size_t kv_head = task % a->kv_heads, left = task / a->kv_heads;
     if (whole_tasks(a) >= FEW) {
-        s += left;
-        backward_range(a, s, kv_head, 0, query_blocks(a, s), 0, s->k_count, WANT_Q | WANT_KV);
+        backward_whole(a, s + left, kv_head);
         return;
     }
     for (;; s++) {

@@ -1,6 +1,6 @@
-/* Cross-entropy of rows of logits, and in their place its gradient. A row is read twice without a gradient, three times with.
- * Sums of exp are kept in double from one chunk of a row to the next, so that long vocabularies lose nothing; the logarithm is of a
- * double too, the same on every path. Tasks are blocks of rows; they write disjoint rows. */
+/* Cross-entropy of rows of logits, and in their place its gradient (in bf16 over the first half of the row). A row is read twice without a
+ * gradient, three times with. Sums of exp are kept in double from one chunk of a row to the next, so that long vocabularies lose nothing;
+ * the logarithm is of a double too, the same on every path. Tasks are blocks of rows; they write disjoint rows. */
 #include "kernels/host/path.h"
 #include "kernels/host/vec.h"
 
@@ -72,12 +72,13 @@ static double sum_exp(float *x, size_t n, float max, bool keep)
     return sum;
 }
 
-static void scale_row(float *x, size_t n, float factor)
+/* y may lie over x: numbers of y are no longer than those of x, so what is written was read. */
+static void scale_row(const float *x, elem *y, size_t n, float factor)
 {
     vf f = vset(factor);
     size_t i = 0;
-    for (; i + VW <= n; i += VW) vstore(x + i, vmul(f, vload(x + i)));
-    if (i < n) vstore_n(x + i, vmul(f, vload_n(x + i, n - i)), n - i);
+    for (; i + VW <= n; i += VW) estore(y + i, vmul(f, vload(x + i)));
+    if (i < n) estore_n(y + i, vmul(f, vload_n(x + i, n - i)), n - i);
 }
 
 static float row_loss(const struct zf_cross_entropy_args *a, float *x, size_t target)
@@ -87,8 +88,11 @@ static float row_loss(const struct zf_cross_entropy_args *a, float *x, size_t ta
     double sum = sum_exp(x, a->n, range.max, a->gradient);
     if (range.min == -INFINITY) sum = NAN; /* exp would pass it over */
     if (a->gradient) {
-        scale_row(x, a->n, (float)((double)a->scale / sum));
-        x[target] -= a->scale;
+        float factor = (float)((double)a->scale / sum);
+        vf hit = vsub(vmul(vset(factor), vset(x[target])), vset(a->scale));
+        elem *y = (elem *)(void *)x;
+        scale_row(x, y, a->n, factor);
+        estore_n(y + target, hit, 1);
     }
     return (float)(log(sum) + ((double)range.max - (double)chosen));
 }
@@ -110,12 +114,12 @@ static void cross_entropy_run(const void *args, size_t task)
     const struct zf_cross_entropy_args *a = args;
     size_t rows = task_rows(a), first = task * rows, end = a->rows - first < rows ? a->rows : first + rows;
     for (size_t r = first; r < end; r++) {
-        float *x = (float *)a->logits + r * a->ld;
+        float *x = a->logits + r * a->ld;
         if (a->target[r] >= 0) {
             a->loss[r] = row_loss(a, x, (size_t)a->target[r]);
         } else {
             a->loss[r] = 0;
-            if (a->gradient) memset(x, 0, a->n * sizeof *x);
+            if (a->gradient) memset(x, 0, a->n * sizeof(elem));
         }
     }
 }

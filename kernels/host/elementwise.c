@@ -1,18 +1,18 @@
-/* Rotary positions, activations, sums and copies: what has no sum over elements. */
+/* Rotary positions, activations, sums, copies and casts: what has no sum over elements. */
 #include "kernels/host/path.h"
 #include "kernels/host/vec.h"
 
-static inline vf load_some(const float *p, size_t n)
+static inline vf load_some(const elem *p, size_t n)
 {
-    return n < VW ? vload_n(p, n) : vload(p);
+    return n < VW ? eload_n(p, n) : eload(p);
 }
 
-static inline void store_some(float *p, vf v, size_t n)
+static inline void store_some(elem *p, vf v, size_t n)
 {
     if (n < VW)
-        vstore_n(p, v, n);
+        estore_n(p, v, n);
     else
-        vstore(p, v);
+        estore(p, v);
 }
 
 static inline size_t step_of(size_t i, size_t n)
@@ -21,7 +21,7 @@ static inline size_t step_of(size_t i, size_t n)
 }
 
 /* One head: pairs (d, d + half). */
-static void rotate(float *x, const float *cosine, const float *sine, size_t half)
+static void rotate(elem *x, const float *cosine, const float *sine, size_t half)
 {
     for (size_t i = 0; i < half; i += VW) {
         size_t n = step_of(i, half);
@@ -48,7 +48,7 @@ static void rope_run(const void *args, size_t task)
             cosine[d] = angles[2 * d];
             sine[d] = sign * angles[2 * d + 1];
         }
-        for (size_t h = 0; h < a->heads; h++) rotate((float *)a->x + r * a->ld + h * a->head_dim, cosine, sine, half);
+        for (size_t h = 0; h < a->heads; h++) rotate((elem *)a->x + r * a->ld + h * a->head_dim, cosine, sine, half);
     }
 }
 
@@ -99,7 +99,7 @@ static size_t activation_tasks(const void *args)
     return zf_host_tasks(a->rows, zf_host_rows_per_task(a->n));
 }
 
-static void activate(enum zf_activation_kind kind, const float *x, float *y, size_t size)
+static void activate(enum zf_activation_kind kind, const elem *x, elem *y, size_t size)
 {
     for (size_t i = 0; i < size; i += VW) {
         size_t n = step_of(i, size);
@@ -118,7 +118,7 @@ static void activation_run(const void *args, size_t task)
 {
     const struct zf_activation_args *a = args;
     size_t each = zf_host_rows_per_task(a->n), end = zf_host_end(a->rows, each, task);
-    for (size_t r = task * each; r < end; r++) activate(a->kind, (const float *)a->x + r * a->ldx, (float *)a->y + r * a->ldy, a->n);
+    for (size_t r = task * each; r < end; r++) activate(a->kind, (const elem *)a->x + r * a->ldx, (elem *)a->y + r * a->ldy, a->n);
 }
 
 const struct zf_host_kernel ZF_PATH(zf_host_activation) = {activation_tasks, activation_run};
@@ -129,7 +129,7 @@ static size_t activation_backward_tasks(const void *args)
     return zf_host_tasks(a->rows, zf_host_rows_per_task(a->n));
 }
 
-static void activate_back(enum zf_activation_kind kind, const float *dy, const float *x, float *dx, size_t size)
+static void activate_back(enum zf_activation_kind kind, const elem *dy, const elem *x, elem *dx, size_t size)
 {
     for (size_t i = 0; i < size; i += VW) {
         size_t n = step_of(i, size);
@@ -150,7 +150,7 @@ static void activation_backward_run(const void *args, size_t task)
     const struct zf_activation_backward_args *a = args;
     size_t each = zf_host_rows_per_task(a->n), end = zf_host_end(a->rows, each, task);
     for (size_t r = task * each; r < end; r++)
-        activate_back(a->kind, (const float *)a->dy + r * a->lddy, (const float *)a->x + r * a->ldx, (float *)a->dx + r * a->lddx, a->n);
+        activate_back(a->kind, (const elem *)a->dy + r * a->lddy, (const elem *)a->x + r * a->ldx, (elem *)a->dx + r * a->lddx, a->n);
 }
 
 const struct zf_host_kernel ZF_PATH(zf_host_activation_backward) = {activation_backward_tasks, activation_backward_run};
@@ -164,10 +164,10 @@ static void add_run(const void *args, size_t task)
 {
     const struct zf_add_args *a = args;
     size_t end = zf_host_end(a->n, ZF_HOST_TASK, task);
-    const float *x = a->a, *y = a->b;
+    const elem *x = a->a, *y = a->b;
     for (size_t i = task * ZF_HOST_TASK; i < end; i += VW) {
         size_t n = step_of(i, end);
-        store_some((float *)a->y + i, vadd(load_some(x + i, n), load_some(y + i, n)), n);
+        store_some((elem *)a->y + i, vadd(load_some(x + i, n), load_some(y + i, n)), n);
     }
 }
 
@@ -184,7 +184,41 @@ static void copy_rows_run(const void *args, size_t task)
     const struct zf_copy_rows_args *a = args;
     size_t each = zf_host_rows_per_task(a->cols), end = zf_host_end(a->rows, each, task);
     for (size_t r = task * each; r < end; r++)
-        memcpy((float *)a->to + r * a->ld_to, (const float *)a->from + r * a->ld_from, a->cols * sizeof(float));
+        memcpy((elem *)a->to + r * a->ld_to, (const elem *)a->from + r * a->ld_from, a->cols * sizeof(elem));
 }
 
 const struct zf_host_kernel ZF_PATH(zf_host_copy_rows) = {copy_rows_tasks, copy_rows_run};
+
+static size_t cast_tasks(const void *args)
+{
+    return zf_host_tasks(((const struct zf_cast_args *)args)->n, ZF_HOST_TASK);
+}
+
+static void cast_f32(elem *to, const float *from, size_t n)
+{
+    size_t i = 0;
+    for (; i + VW <= n; i += VW) estore(to + i, vload(from + i));
+    if (i < n) estore_n(to + i, vload_n(from + i, n - i), n - i);
+}
+
+static void cast_bf16(elem *to, const uint16_t *from, size_t n)
+{
+    size_t i = 0;
+    for (; i + VW <= n; i += VW) estore(to + i, bload(from + i));
+    if (i < n) estore_n(to + i, bload_n(from + i, n - i), n - i);
+}
+
+static void cast_run(const void *args, size_t task)
+{
+    const struct zf_cast_args *a = args;
+    size_t first = task * ZF_HOST_TASK, n = zf_host_end(a->n, ZF_HOST_TASK, task) - first;
+    elem *to = (elem *)a->to + first;
+    if (a->from_type == a->type)
+        memcpy(to, (const elem *)a->from + first, n * sizeof *to);
+    else if (a->from_type == ZF_F32)
+        cast_f32(to, (const float *)a->from + first, n);
+    else
+        cast_bf16(to, (const uint16_t *)a->from + first, n);
+}
+
+const struct zf_host_kernel ZF_PATH(zf_host_cast) = {cast_tasks, cast_run};

@@ -2,11 +2,11 @@
 #include "kernels/host/path.h"
 #include "kernels/host/vec.h"
 
-static void add_row(float *to, const float *from, size_t cols)
+static void add_row(elem *to, const elem *from, size_t cols)
 {
     size_t c = 0;
-    for (; c + VW <= cols; c += VW) vstore(to + c, vadd(vload(to + c), vload(from + c)));
-    if (c < cols) vstore_n(to + c, vadd(vload_n(to + c, cols - c), vload_n(from + c, cols - c)), cols - c);
+    for (; c + VW <= cols; c += VW) estore(to + c, vadd(eload(to + c), eload(from + c)));
+    if (c < cols) estore_n(to + c, vadd(eload_n(to + c, cols - c), eload_n(from + c, cols - c)), cols - c);
 }
 
 static size_t embed_tasks(const void *args)
@@ -20,8 +20,8 @@ static void embed_run(const void *args, size_t task)
     const struct zf_embed_args *a = args;
     size_t each = zf_host_rows_per_task(a->cols), end = zf_host_end(a->rows, each, task);
     for (size_t r = task * each; r < end; r++) {
-        const float *from = (const float *)a->table + (size_t)((int64_t)a->index[r] + a->offset) * a->cols;
-        float *to = (float *)a->y + r * a->cols;
+        const elem *from = (const elem *)a->table + (size_t)((int64_t)a->index[r] + a->offset) * a->cols;
+        elem *to = (elem *)a->y + r * a->cols;
         if (a->accumulate)
             add_row(to, from, a->cols);
         else
@@ -43,13 +43,21 @@ static size_t embed_backward_tasks(const void *args)
     return zf_host_tasks(a->cols, columns_of(a));
 }
 
+static void add_gradient(float *to, const elem *from, size_t cols)
+{
+    size_t c = 0;
+    for (; c + VW <= cols; c += VW) vstore(to + c, vadd(vload(to + c), eload(from + c)));
+    if (c < cols) vstore_n(to + c, vadd(vload_n(to + c, cols - c), eload_n(from + c, cols - c)), cols - c);
+}
+
 static void embed_backward_run(const void *args, size_t task)
 {
     const struct zf_embed_backward_args *a = args;
     size_t each = columns_of(a), begin = task * each, cols = zf_host_end(a->cols, each, task) - begin;
     for (size_t r = 0; r < a->rows; r++) {
         if (a->index[r] == a->skip) continue;
-        add_row(a->dtable + (size_t)((int64_t)a->index[r] + a->offset) * a->cols + begin, (const float *)a->dy + r * a->cols + begin, cols);
+        float *to = a->dtable + (size_t)((int64_t)a->index[r] + a->offset) * a->cols + begin;
+        add_gradient(to, (const elem *)a->dy + r * a->cols + begin, cols);
     }
 }
 

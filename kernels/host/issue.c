@@ -12,12 +12,18 @@ static const char NOTHING[] = "";
     do { \
         if (!(condition)) return text; \
     } while (0)
-#define F32_ONLY(a) NEEDS((a)->type == ZF_F32, "the host device has this kernel for f32 only")
+static bool floats(enum zf_dtype type)
+{
+    return type == ZF_F32 || type == ZF_BF16;
+}
+#define HAS_TYPE(a) NEEDS(floats((a)->type), "the host device has this kernel for f32 and bf16 only")
 
 static const char *check_matmul(const struct zf_matmul_args *a)
 {
     if (!a->m || !a->n || (!a->k && a->accumulate && !a->bias)) return NOTHING;
-    NEEDS(a->type == ZF_F32 && a->type_c == ZF_F32, "the host device multiplies f32 only");
+    NEEDS(floats(a->type), "the host device multiplies f32 and bf16 only");
+    NEEDS(a->type_c == ZF_F32 || a->type_c == a->type, "c must be f32 or have the type of a and b");
+    NEEDS(a->type_c == ZF_F32 || !a->accumulate, "only an f32 c can be added to");
     NEEDS(a->c && (!a->k || (a->a && a->b)), "a, b or c is missing");
     NEEDS(a->lda >= (a->trans_a ? a->m : a->k), "lda is smaller than a row of a");
     NEEDS(a->ldb >= (a->trans_b ? a->k : a->n), "ldb is smaller than a row of b");
@@ -29,7 +35,7 @@ static const char *check_matmul(const struct zf_matmul_args *a)
 static const char *check_bias_backward(const struct zf_bias_backward_args *a)
 {
     if (!a->rows || !a->n) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->dy && a->dbias, "dy or dbias is missing");
     NEEDS(a->ld >= a->n, "ld is smaller than a row");
     return NULL;
@@ -38,7 +44,7 @@ static const char *check_bias_backward(const struct zf_bias_backward_args *a)
 static const char *check_embed(const struct zf_embed_args *a)
 {
     if (!a->rows || !a->cols) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->table && a->index && a->y, "table, index or y is missing");
     return NULL;
 }
@@ -46,7 +52,7 @@ static const char *check_embed(const struct zf_embed_args *a)
 static const char *check_embed_backward(const struct zf_embed_backward_args *a)
 {
     if (!a->rows || !a->cols) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->dy && a->index && a->dtable, "dy, index or dtable is missing");
     return NULL;
 }
@@ -54,7 +60,7 @@ static const char *check_embed_backward(const struct zf_embed_backward_args *a)
 static const char *check_norm(const struct zf_norm_args *a)
 {
     if (!a->rows || !a->groups || !a->cols) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->kind == ZF_LAYERNORM || a->kind == ZF_RMSNORM, "there is no such norm");
     NEEDS(a->x && a->y, "x or y is missing");
     NEEDS(!a->residual || (a->sum && a->groups == 1), "a residual needs a place for the sum, and groups = 1");
@@ -65,7 +71,7 @@ static const char *check_norm(const struct zf_norm_args *a)
 static const char *check_norm_backward(const struct zf_norm_backward_args *a)
 {
     if (!a->rows || !a->groups || !a->cols) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->kind == ZF_LAYERNORM || a->kind == ZF_RMSNORM, "there is no such norm");
     NEEDS(a->dy && a->x && a->stats && a->dx, "dy, x, stats or dx is missing");
     NEEDS(a->lddy / a->groups >= a->cols && a->ldx / a->groups >= a->cols && a->lddx / a->groups >= a->cols,
@@ -76,7 +82,7 @@ static const char *check_norm_backward(const struct zf_norm_backward_args *a)
 static const char *check_norm_backward_weight(const struct zf_norm_backward_weight_args *a)
 {
     if (!a->rows || !a->groups || !a->cols || (!a->dweight && !a->dbias)) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->kind == ZF_LAYERNORM || a->kind == ZF_RMSNORM, "there is no such norm");
     NEEDS(a->dy && (!a->dweight || (a->x && a->stats)), "dy, x or stats is missing");
     NEEDS(a->lddy / a->groups >= a->cols && (!a->dweight || a->ldx / a->groups >= a->cols), "lddy or ldx is smaller than a row");
@@ -86,7 +92,7 @@ static const char *check_norm_backward_weight(const struct zf_norm_backward_weig
 static const char *check_rope(const struct zf_rope_args *a)
 {
     if (!a->rows || !a->heads || !a->head_dim) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->x && a->table && a->position, "x, table or position is missing");
     NEEDS(a->head_dim % 2 == 0 && a->head_dim <= ZF_HEAD_DIM_MAX, "head_dim must be even and at most 256");
     NEEDS(a->ld / a->heads >= a->head_dim, "ld is smaller than a row");
@@ -103,7 +109,7 @@ static const char *check_heads(size_t heads, size_t kv_heads, size_t head_dim)
 static const char *check_attention(const struct zf_attention_args *a)
 {
     if (!a->segment_count || !a->heads || !a->head_dim) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->q && a->k && a->v && a->o && a->segments, "q, k, v, o or segments is missing");
     const char *wrong = check_heads(a->heads, a->kv_heads, a->head_dim);
     if (wrong) return wrong;
@@ -115,7 +121,7 @@ static const char *check_attention(const struct zf_attention_args *a)
 static const char *check_attention_backward(const struct zf_attention_backward_args *a)
 {
     if (!a->segment_count || !a->heads || !a->head_dim) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->q && a->k && a->v && a->o && a->do_ && a->lse && a->segments, "q, k, v, o, do, lse or segments is missing");
     NEEDS(a->dq && a->dk && a->dv && a->delta, "dq, dk, dv or delta is missing");
     const char *wrong = check_heads(a->heads, a->kv_heads, a->head_dim);
@@ -135,7 +141,7 @@ static const char *check_activation_kind(enum zf_activation_kind kind)
 static const char *check_activation(const struct zf_activation_args *a)
 {
     if (!a->rows || !a->n) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->x && a->y, "x or y is missing");
     NEEDS(a->ldy >= a->n && a->ldx / (a->kind == ZF_SWIGLU ? 2 : 1) >= a->n, "ldx or ldy is smaller than a row");
     return check_activation_kind(a->kind);
@@ -144,7 +150,7 @@ static const char *check_activation(const struct zf_activation_args *a)
 static const char *check_activation_backward(const struct zf_activation_backward_args *a)
 {
     if (!a->rows || !a->n) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->dy && a->x && a->dx, "dy, x or dx is missing");
     size_t parts = a->kind == ZF_SWIGLU ? 2 : 1;
     NEEDS(a->lddy >= a->n && a->ldx / parts >= a->n && a->lddx / parts >= a->n, "lddy, ldx or lddx is smaller than a row");
@@ -154,7 +160,7 @@ static const char *check_activation_backward(const struct zf_activation_backward
 static const char *check_add(const struct zf_add_args *a)
 {
     if (!a->n) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->a && a->b && a->y, "a, b or y is missing");
     return NULL;
 }
@@ -162,7 +168,7 @@ static const char *check_add(const struct zf_add_args *a)
 static const char *check_copy_rows(const struct zf_copy_rows_args *a)
 {
     if (!a->rows || !a->cols) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->from && a->to, "from or to is missing");
     NEEDS(a->ld_from >= a->cols && a->ld_to >= a->cols, "ld_from or ld_to is smaller than a row");
     return NULL;
@@ -171,7 +177,7 @@ static const char *check_copy_rows(const struct zf_copy_rows_args *a)
 static const char *check_cross_entropy(const struct zf_cross_entropy_args *a)
 {
     if (!a->rows || !a->n) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->logits && a->target && a->loss, "logits, target or loss is missing");
     NEEDS(a->ld >= a->n, "ld is smaller than a row");
     return NULL;
@@ -201,9 +207,19 @@ static const char *check_clip_factor(const struct zf_clip_factor_args *a)
 static const char *check_adamw(const struct zf_adamw_args *a)
 {
     if (!a->n) return NOTHING;
-    F32_ONLY(a);
+    HAS_TYPE(a);
     NEEDS(a->master && a->m && a->v && a->g, "master, m, v or g is missing");
+    NEEDS(a->type == ZF_F32 || a->weights != a->master, "bf16 weights cannot be the masters themselves");
     NEEDS(a->t, "t counts updates from 1");
+    return NULL;
+}
+
+static const char *check_cast(const struct zf_cast_args *a)
+{
+    if (!a->n) return NOTHING;
+    HAS_TYPE(a);
+    NEEDS(floats(a->from_type), "the host device casts between f32 and bf16 only");
+    NEEDS(a->from && a->to, "from or to is missing");
     return NULL;
 }
 
@@ -230,12 +246,11 @@ static enum zf_status issue_matmul(struct zf_lane *l, const struct zf_matmul_arg
     return wrong ? refuse(l, "matmul", wrong) : zf_host_issue(l, &work, a, sizeof *a);
 }
 
-#define ZF_OPS_WITHOUT_MATMUL
-#define ZF_OP(op) \
+#define ISSUE(op, kernel) \
     static enum zf_status run_##op(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e) \
     { \
         (void)e; \
-        zf_host_run_kernel(l, zf_host_of(l)->path->op, a); \
+        zf_host_run_kernel(l, kernel, a); \
         return ZF_OK; \
     } \
     static enum zf_status issue_##op(struct zf_lane *l, const struct zf_##op##_args *a) \
@@ -245,7 +260,11 @@ static enum zf_status issue_matmul(struct zf_lane *l, const struct zf_matmul_arg
         if (wrong == NOTHING) return ZF_OK; \
         return wrong ? refuse(l, #op, wrong) : zf_host_issue(l, &work, a, sizeof *a); \
     }
+#define ZF_OPS_WITHOUT_MATMUL
+#define ZF_OP(op) ISSUE(op, zf_host_of(l)->path->typed[a->op.type].op)
+#define ZF_OP_UNTYPED(op) ISSUE(op, zf_host_of(l)->path->op)
 #include "kernels/ops.def"
+#undef ZF_OP_UNTYPED
 #undef ZF_OP
 #undef ZF_OPS_WITHOUT_MATMUL
 

@@ -10,33 +10,33 @@ static inline vf first(vf v, size_t n)
     return vload(f);
 }
 
-static float sum_of(const float *x, size_t n)
+static float sum_of(const elem *x, size_t n)
 {
     vf s[4] = {vzero(), vzero(), vzero(), vzero()};
     size_t i = 0;
     for (; i + 4 * VW <= n; i += 4 * VW)
-        for (int j = 0; j < 4; j++) s[j] = vadd(s[j], vload(x + i + (size_t)j * VW));
-    for (; i + VW <= n; i += VW) s[0] = vadd(s[0], vload(x + i));
-    if (i < n) s[1] = vadd(s[1], vload_n(x + i, n - i));
+        for (int j = 0; j < 4; j++) s[j] = vadd(s[j], eload(x + i + (size_t)j * VW));
+    for (; i + VW <= n; i += VW) s[0] = vadd(s[0], eload(x + i));
+    if (i < n) s[1] = vadd(s[1], eload_n(x + i, n - i));
     return vsum(vadd(vadd(s[0], s[1]), vadd(s[2], s[3])));
 }
 
 /* sum of (x - mean)^2 */
-static float squares_of(const float *x, size_t n, float mean)
+static float squares_of(const elem *x, size_t n, float mean)
 {
     vf s[4] = {vzero(), vzero(), vzero(), vzero()}, m = vset(mean);
     size_t i = 0;
     for (; i + 4 * VW <= n; i += 4 * VW)
         for (int j = 0; j < 4; j++) {
-            vf d = vsub(vload(x + i + (size_t)j * VW), m);
+            vf d = vsub(eload(x + i + (size_t)j * VW), m);
             s[j] = vfma(d, d, s[j]);
         }
     for (; i + VW <= n; i += VW) {
-        vf d = vsub(vload(x + i), m);
+        vf d = vsub(eload(x + i), m);
         s[0] = vfma(d, d, s[0]);
     }
     if (i < n) {
-        vf d = first(vsub(vload_n(x + i, n - i), m), n - i);
+        vf d = first(vsub(eload_n(x + i, n - i), m), n - i);
         s[1] = vfma(d, d, s[1]);
     }
     return vsum(vadd(vadd(s[0], s[1]), vadd(s[2], s[3])));
@@ -50,18 +50,18 @@ static inline vf scaled(vf x, vf mean, vf rstd, vf weight, vf bias, int has)
     return y;
 }
 
-static void norm_one(const struct zf_norm_args *a, const float *x, float *y, float *stats)
+static void norm_one(const struct zf_norm_args *a, const elem *x, elem *y, float *stats)
 {
     size_t n = a->cols, i = 0;
-    const float *w = a->weight, *b = a->bias;
+    const elem *w = a->weight, *b = a->bias;
     float mean = a->kind == ZF_LAYERNORM ? sum_of(x, n) / (float)n : 0;
     float rstd = 1 / sqrtf(squares_of(x, n, mean) / (float)n + a->eps);
     vf m = vset(mean), r = vset(rstd);
     int has = (w ? 1 : 0) | (b ? 2 : 0);
-    for (; i + VW <= n; i += VW) vstore(y + i, scaled(vload(x + i), m, r, w ? vload(w + i) : vzero(), b ? vload(b + i) : vzero(), has));
+    for (; i + VW <= n; i += VW) estore(y + i, scaled(eload(x + i), m, r, w ? eload(w + i) : vzero(), b ? eload(b + i) : vzero(), has));
     if (i < n) {
         size_t k = n - i;
-        vstore_n(y + i, scaled(vload_n(x + i, k), m, r, w ? vload_n(w + i, k) : vzero(), b ? vload_n(b + i, k) : vzero(), has), k);
+        estore_n(y + i, scaled(eload_n(x + i, k), m, r, w ? eload_n(w + i, k) : vzero(), b ? eload_n(b + i, k) : vzero(), has), k);
     }
     if (stats) {
         stats[0] = mean;
@@ -69,11 +69,11 @@ static void norm_one(const struct zf_norm_args *a, const float *x, float *y, flo
     }
 }
 
-static void add_rows(const float *x, const float *y, float *sum, size_t n)
+static void add_rows(const elem *x, const elem *y, elem *sum, size_t n)
 {
     size_t i = 0;
-    for (; i + VW <= n; i += VW) vstore(sum + i, vadd(vload(x + i), vload(y + i)));
-    if (i < n) vstore_n(sum + i, vadd(vload_n(x + i, n - i), vload_n(y + i, n - i)), n - i);
+    for (; i + VW <= n; i += VW) estore(sum + i, vadd(eload(x + i), eload(y + i)));
+    if (i < n) estore_n(sum + i, vadd(eload_n(x + i, n - i), eload_n(y + i, n - i)), n - i);
 }
 
 static size_t norm_tasks(const void *args)
@@ -88,13 +88,13 @@ static void norm_run(const void *args, size_t task)
     size_t each = zf_host_rows_per_task(a->cols), end = zf_host_end(a->rows * a->groups, each, task);
     for (size_t i = task * each; i < end; i++) {
         size_t r = i / a->groups, g = i % a->groups;
-        const float *x = (const float *)a->x + r * a->ldx + g * a->cols;
+        const elem *x = (const elem *)a->x + r * a->ldx + g * a->cols;
         if (a->residual) {
-            float *sum = (float *)a->sum + r * a->cols;
-            add_rows(x, (const float *)a->residual + r * a->cols, sum, a->cols);
+            elem *sum = (elem *)a->sum + r * a->cols;
+            add_rows(x, (const elem *)a->residual + r * a->cols, sum, a->cols);
             x = sum;
         }
-        norm_one(a, x, (float *)a->y + r * a->ldy + g * a->cols, a->stats ? a->stats + 2 * i : NULL);
+        norm_one(a, x, (elem *)a->y + r * a->ldy + g * a->cols, a->stats ? a->stats + 2 * i : NULL);
     }
 }
 
@@ -102,8 +102,8 @@ const struct zf_host_kernel ZF_PATH(zf_host_norm) = {norm_tasks, norm_run};
 
 /* One vector of the backward pass; n < 16 in the last step. */
 struct back {
-    const float *dy, *x, *w; /* w may be NULL */
-    float *dx;
+    const elem *dy, *x, *w; /* w may be NULL */
+    elem *dx;
     vf mean, rstd, mean_d, mean_dx; /* the means of d and d * xhat, where d = dy * w */
     vf sum_d, sum_dx;
     bool accumulate;
@@ -127,17 +127,17 @@ static void back_one(struct back *b, size_t n, bool centred)
 {
     size_t i, k = n % VW;
     b->sum_d = b->sum_dx = vzero();
-    for (i = 0; i + VW <= n; i += VW) back_sum(b, vload(b->dy + i), vload(b->x + i), b->w ? vload(b->w + i) : vzero());
-    if (k) back_sum(b, vload_n(b->dy + i, k), vload_n(b->x + i, k), b->w ? vload_n(b->w + i, k) : vzero());
+    for (i = 0; i + VW <= n; i += VW) back_sum(b, eload(b->dy + i), eload(b->x + i), b->w ? eload(b->w + i) : vzero());
+    if (k) back_sum(b, eload_n(b->dy + i, k), eload_n(b->x + i, k), b->w ? eload_n(b->w + i, k) : vzero());
     b->mean_d = vset(centred ? vsum(b->sum_d) / (float)n : 0);
     b->mean_dx = vset(vsum(b->sum_dx) / (float)n);
     for (i = 0; i + VW <= n; i += VW)
-        vstore(b->dx + i, back_step(b, vload(b->dy + i), vload(b->x + i), b->w ? vload(b->w + i) : vzero(),
-                                    b->accumulate ? vload(b->dx + i) : vzero()));
+        estore(b->dx + i, back_step(b, eload(b->dy + i), eload(b->x + i), b->w ? eload(b->w + i) : vzero(),
+                                    b->accumulate ? eload(b->dx + i) : vzero()));
     if (k)
-        vstore_n(b->dx + i,
-                 back_step(b, vload_n(b->dy + i, k), vload_n(b->x + i, k), b->w ? vload_n(b->w + i, k) : vzero(),
-                           b->accumulate ? vload_n(b->dx + i, k) : vzero()),
+        estore_n(b->dx + i,
+                 back_step(b, eload_n(b->dy + i, k), eload_n(b->x + i, k), b->w ? eload_n(b->w + i, k) : vzero(),
+                           b->accumulate ? eload_n(b->dx + i, k) : vzero()),
                  k);
 }
 
@@ -153,10 +153,10 @@ static void norm_backward_run(const void *args, size_t task)
     size_t each = zf_host_rows_per_task(a->cols), end = zf_host_end(a->rows * a->groups, each, task);
     for (size_t i = task * each; i < end; i++) {
         size_t r = i / a->groups, g = i % a->groups * a->cols;
-        struct back b = {.dy = (const float *)a->dy + r * a->lddy + g,
-                         .x = (const float *)a->x + r * a->ldx + g,
+        struct back b = {.dy = (const elem *)a->dy + r * a->lddy + g,
+                         .x = (const elem *)a->x + r * a->ldx + g,
                          .w = a->weight,
-                         .dx = (float *)a->dx + r * a->lddx + g,
+                         .dx = (elem *)a->dx + r * a->lddx + g,
                          .mean = vset(a->stats[2 * i]),
                          .rstd = vset(a->stats[2 * i + 1]),
                          .accumulate = a->accumulate};
@@ -177,11 +177,11 @@ struct weight_sums {
 static inline void weight_row(const struct zf_norm_backward_weight_args *a, size_t i, size_t c, size_t n, struct weight_sums *s)
 {
     size_t r = i / a->groups, g = i % a->groups * a->cols + c;
-    const float *dy = (const float *)a->dy + r * a->lddy + g;
-    vf d = n < VW ? vload_n(dy, n) : vload(dy);
+    const elem *dy = (const elem *)a->dy + r * a->lddy + g;
+    vf d = n < VW ? eload_n(dy, n) : eload(dy);
     if (a->dweight) {
-        const float *x = (const float *)a->x + r * a->ldx + g;
-        vf xhat = vmul(vsub(n < VW ? vload_n(x, n) : vload(x), vset(a->stats[2 * i])), vset(a->stats[2 * i + 1]));
+        const elem *x = (const elem *)a->x + r * a->ldx + g;
+        vf xhat = vmul(vsub(n < VW ? eload_n(x, n) : eload(x), vset(a->stats[2 * i])), vset(a->stats[2 * i + 1]));
         s->w = vfma(d, xhat, s->w);
     }
     s->b = vadd(s->b, d);

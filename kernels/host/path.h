@@ -1,4 +1,5 @@
-/* An instruction-set path: all kernels but matmul, compiled once for scalar, AVX2+FMA and AVX-512 each (meson.build), chosen at run time.
+/* An instruction-set path: all kernels but matmul, compiled once for scalar, AVX2+FMA and AVX-512 each (meson.build), chosen at run time;
+ * and those whose arguments have a type once more for bf16 (ZF_ELEM_BF16).
  *
  * A kernel is cut into tasks by its arguments alone, never by the number of threads; a task writes what no other task of the kernel writes.
  * Each file of kernels here defines `const struct zf_host_kernel ZF_PATH(zf_host_NAME)` for the rows of ops.def it implements, and uses
@@ -28,11 +29,22 @@ static inline size_t zf_host_end(size_t n, size_t each, size_t task) /* of a tas
     return n - task * each < each ? n : (task + 1) * each;
 }
 
-/* One pointer a row of ops.def; NULL for matmul, which is oneDNN's. */
+/* One pointer a row of ops.def whose arguments have a type; NULL for matmul, which is oneDNN's. */
+struct zf_host_typed {
+#define ZF_OP(op) const struct zf_host_kernel *op;
+#define ZF_OP_UNTYPED(op)
+#include "kernels/ops.def"
+#undef ZF_OP_UNTYPED
+#undef ZF_OP
+};
+
 struct zf_host_path {
     const char *name;
-#define ZF_OP(op) const struct zf_host_kernel *op;
+    struct zf_host_typed typed[ZF_BF16 + 1]; /* ZF_F32, ZF_BF16 */
+#define ZF_OP(op)
+#define ZF_OP_UNTYPED(op) const struct zf_host_kernel *op;
 #include "kernels/ops.def"
+#undef ZF_OP_UNTYPED
 #undef ZF_OP
 };
 
@@ -40,11 +52,19 @@ extern const struct zf_host_path zf_host_path_scalar, zf_host_path_avx2, zf_host
 
 #define ZF_CAT2_(a, b) a##_##b
 #define ZF_CAT_(a, b) ZF_CAT2_(a, b)
-#define ZF_PATH(name) ZF_CAT_(name, ZF_PATH_NAME)
+#define ZF_PATH_F32(name) ZF_CAT_(name, ZF_PATH_NAME)
+#define ZF_PATH_BF16(name) ZF_CAT_(ZF_PATH_F32(name), bf16)
+#ifdef ZF_ELEM_BF16
+#define ZF_PATH(name) ZF_PATH_BF16(name)
+#else
+#define ZF_PATH(name) ZF_PATH_F32(name)
+#endif
 
 #ifdef ZF_PATH_NAME
-#define ZF_OP(op) extern const struct zf_host_kernel ZF_PATH(zf_host_##op);
+#define ZF_OP(op) extern const struct zf_host_kernel ZF_PATH_F32(zf_host_##op), ZF_PATH_BF16(zf_host_##op);
+#define ZF_OP_UNTYPED(op) extern const struct zf_host_kernel ZF_PATH_F32(zf_host_##op);
 #include "kernels/ops.def"
+#undef ZF_OP_UNTYPED
 #undef ZF_OP
 #endif
 

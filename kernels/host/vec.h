@@ -1,4 +1,5 @@
-/* Sixteen floats, on whichever instructions this file is compiled for (ZF_VEC_SCALAR, ZF_VEC_AVX2, ZF_VEC_AVX512).
+/* Sixteen floats, in memory as such or as bf16, on whichever instructions this file is compiled for (ZF_VEC_SCALAR, ZF_VEC_AVX2,
+ * ZF_VEC_AVX512).
  *
  * The three give the same bits: the width is 16 everywhere, a sum of lanes has one order, a*b+c is fused where it is written vfma and
  * nowhere else (-ffp-contract=off), and exp is ours. min and max return the second operand if one is NaN (as x86 does). */
@@ -115,6 +116,76 @@ static inline vf vpow2(vf n) { VF_LANES_(vpow2_(n[i])); }
 #endif
 
 static inline vf vzero(void) { return vset(0); }
+
+/* ---- bf16: the upper half of a float ---- */
+
+typedef uint16_t vb __attribute__((vector_size(32))); /* sixteen of them */
+#if defined(ZF_VEC_AVX2)
+typedef uint32_t vu_ __attribute__((vector_size(32))); /* the bits of half a vf */
+typedef int32_t vs_ __attribute__((vector_size(32)));
+#else
+typedef uint32_t vu_ __attribute__((vector_size(64))); /* the bits of a vf */
+typedef int32_t vs_ __attribute__((vector_size(64)));
+#endif
+
+/* Rounding happens in the whole float, of which the upper half is then taken: integer arithmetic, as the instruction for it makes zeros of
+ * denormals. What is not finite stays what it is, a NaN with the upper half of its payload. */
+static inline vu_ choose_(vu_ mask, vu_ x, vu_ y) { return (mask & x) | (~mask & y); }
+static inline vu_ nearest_(vu_ u)
+{
+    return choose_((vu_)((vs_)(u & 0x7fffffff) > 0x7f800000), u | 0x400000, u + 0x7fff + ((u >> 16) & 1));
+}
+static inline vu_ chance_(vu_ u, const uint32_t *noise)
+{
+    vu_ n;
+    memcpy(&n, noise, sizeof n);
+    return choose_((vu_)((vs_)(u & 0x7f800000) == 0x7f800000), nearest_(u), u + n);
+}
+
+#if defined(ZF_VEC_AVX512)
+static inline vf bwiden(vb b) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32((__m256i)b), 16)); }
+static inline vb upper_(vu_ u) { return (vb)_mm512_cvtepi32_epi16((__m512i)(u >> 16)); }
+static inline vb bnarrow(vf v) { return upper_(nearest_((vu_)v)); }
+static inline vb bnarrow_by(vf v, const uint32_t *noise) { return upper_(chance_((vu_)v, noise)); }
+#elif defined(ZF_VEC_AVX2)
+static inline __m256 bwiden_(__m128i b) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(b), 16)); }
+static inline vf bwiden(vb b)
+{
+    return (vf){bwiden_(_mm256_castsi256_si128((__m256i)b)), bwiden_(_mm256_extracti128_si256((__m256i)b, 1))};
+}
+static inline vb upper_(vu_ a, vu_ b)
+{
+    return (vb)_mm256_permute4x64_epi64(_mm256_packus_epi32((__m256i)(a >> 16), (__m256i)(b >> 16)), 0xd8);
+}
+static inline vb bnarrow(vf v) { return upper_(nearest_((vu_)v.a), nearest_((vu_)v.b)); }
+static inline vb bnarrow_by(vf v, const uint32_t *noise) { return upper_(chance_((vu_)v.a, noise), chance_((vu_)v.b, noise + 8)); }
+#else
+static inline vf bwiden(vb b) { return (vf)(__builtin_convertvector(b, vu_) << 16); }
+static inline vb upper_(vu_ u) { return __builtin_convertvector(u >> 16, vb); }
+static inline vb bnarrow(vf v) { return upper_(nearest_((vu_)v)); }
+static inline vb bnarrow_by(vf v, const uint32_t *noise) { return upper_(chance_((vu_)v, noise)); }
+#endif
+
+static inline vf bload(const uint16_t *p) { vb b; memcpy(&b, p, sizeof b); return bwiden(b); }
+static inline vf bload_n(const uint16_t *p, size_t n) { vb b = {0}; memcpy(&b, p, n * sizeof *p); return bwiden(b); }
+static inline void bput(uint16_t *p, vb b) { memcpy(p, &b, sizeof b); }
+static inline void bput_n(uint16_t *p, vb b, size_t n) { memcpy(p, &b, n * sizeof *p); }
+
+/* ---- what activations, their gradients and the visible weights are made of: each file of kernels is compiled for either ---- */
+
+#if defined(ZF_ELEM_BF16)
+typedef uint16_t elem;
+static inline vf eload(const elem *p) { return bload(p); }
+static inline vf eload_n(const elem *p, size_t n) { return bload_n(p, n); }
+static inline void estore(elem *p, vf v) { bput(p, bnarrow(v)); }
+static inline void estore_n(elem *p, vf v, size_t n) { bput_n(p, bnarrow(v), n); }
+#else
+typedef float elem;
+static inline vf eload(const elem *p) { return vload(p); }
+static inline vf eload_n(const elem *p, size_t n) { return vload_n(p, n); }
+static inline void estore(elem *p, vf v) { vstore(p, v); }
+static inline void estore_n(elem *p, vf v, size_t n) { vstore_n(p, v, n); }
+#endif
 
 /* The lanes added as ((0+8)+(4+12)) + ..., i.e. halves, quarters, eighths: one order on every path. */
 static inline float vsum(vf v)

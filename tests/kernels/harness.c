@@ -15,6 +15,7 @@
 
 enum { THREADS = 3, DEVICES = 3 * THREADS };
 static const uint32_t POISON = 0x7fc0beefu;
+static const uint16_t HALF_POISON = 0x7fcb;
 
 static struct {
     struct zf_device *device;
@@ -133,6 +134,65 @@ static bool is_gap(const struct matrix *m, size_t i)
     return i % m->ld >= m->cols;
 }
 
+enum zf_dtype as_f32 = ZF_F32, as_bf16 = ZF_BF16;
+static enum zf_dtype type;
+
+enum zf_dtype use_type(void **state)
+{
+    return type = *(enum zf_dtype *)*state;
+}
+
+double typed(double x)
+{
+    return type == ZF_BF16 ? (double)zf_bf16_to_f32(zf_f32_to_bf16((float)x)) : x;
+}
+
+void *data(const struct matrix *m)
+{
+    return m->half ? (void *)m->half : m->at;
+}
+
+void matrix_fetch(struct matrix *m)
+{
+    for (size_t i = 0; i < m->size && m->half; i++) m->at[i] = zf_bf16_to_f32(m->half[i]);
+}
+
+static void give(const struct matrix *m)
+{
+    memcpy(m->at, m->initial, m->size * sizeof(float));
+    for (size_t i = 0; i < m->size && m->half; i++) m->half[i] = (uint16_t)(zf_bits_from_float(m->at[i]) >> 16);
+}
+
+static uint32_t poison_of(const struct matrix *m)
+{
+    return m->half ? (uint32_t)HALF_POISON << 16 : POISON;
+}
+
+struct matrix typed_new(size_t rows, size_t cols, size_t ld)
+{
+    struct matrix m = matrix_new(rows, cols, ld);
+    if (type != ZF_BF16) return m;
+    size_t shift = below(4);
+    m.half = (uint16_t *)keep(need((m.size + shift) * sizeof(uint16_t))) + shift;
+    for (size_t i = 0; i < m.size; i++) m.at[i] = zf_float_from_bits(poison_of(&m));
+    matrix_keep(&m);
+    return m;
+}
+
+static void fill_random(struct matrix *m)
+{
+    for (size_t i = 0; i < m->size; i++)
+        if (!is_gap(m, i)) m->at[i] = (float)normal();
+    matrix_keep(m);
+}
+
+struct matrix typed_random(size_t rows, size_t cols, size_t ld)
+{
+    struct matrix m = typed_new(rows, cols, ld);
+    fill_random(&m);
+    return m;
+}
+
 struct matrix matrix_new(size_t rows, size_t cols, size_t ld)
 {
     struct matrix m = {.rows = rows, .cols = cols, .ld = ld, .size = rows && cols ? (rows - 1) * ld + cols : 0};
@@ -148,15 +208,15 @@ struct matrix matrix_new(size_t rows, size_t cols, size_t ld)
 struct matrix matrix_random(size_t rows, size_t cols, size_t ld)
 {
     struct matrix m = matrix_new(rows, cols, ld);
-    for (size_t i = 0; i < m.size; i++)
-        if (!is_gap(&m, i)) m.at[i] = (float)normal();
-    matrix_keep(&m);
+    fill_random(&m);
     return m;
 }
 
 void matrix_keep(struct matrix *m)
 {
+    for (size_t i = 0; i < m->size && m->half; i++) m->at[i] = zf_bf16_to_f32(zf_f32_to_bf16(m->at[i]));
     memcpy(m->initial, m->at, m->size * sizeof(float));
+    give(m);
 }
 
 double *matrix_double(const struct matrix *m)
@@ -187,6 +247,13 @@ void must_run(op_call call, const void *args)
     run_on(0, call, args);
 }
 
+/* Half of it. */
+static double last_place(const struct matrix *m, double expected, size_t i)
+{
+    double size = fmax(fabs(expected), fabs((double)m->at[i]));
+    return m->half ? ldexp(1, ilogb(fmax(size, 0x1p-126)) - 8) : 0;
+}
+
 static void compare(const char *what, size_t device, const struct output *o, size_t number)
 {
     const struct matrix *m = o->m;
@@ -200,9 +267,10 @@ static void compare(const char *what, size_t device, const struct output *o, siz
     double rms = sqrt(square / (double)(count ? count : 1));
     for (size_t i = 0; i < m->size; i++) {
         if (is_gap(m, i)) {
-            if (zf_bits_from_float(m->at[i]) != POISON)
+            if (zf_bits_from_float(m->at[i]) != poison_of(m))
                 fail_msg("%s, %s: output %zu: written between the rows at %zu", what, devices[device].name, number, i);
-        } else if (!(fabs((double)m->at[i] - o->expected[i]) <= o->tolerance * (fabs(o->expected[i]) + rms))) {
+        } else if (!(fabs((double)m->at[i] - o->expected[i]) <=
+                     o->tolerance * (fabs(o->expected[i]) + rms) + last_place(m, o->expected[i], i))) {
             fail_msg("%s, %s: output %zu, row %zu, column %zu of %zux%zu: %.9g, expected %.9g", what, devices[device].name, number,
                      i / m->ld, i % m->ld, m->rows, m->cols, (double)m->at[i], o->expected[i]);
         }
@@ -215,10 +283,11 @@ void check_op(const char *what, op_call call, const void *args, const struct out
     float *first[OUTPUTS] = {NULL};
     assert_true(count <= OUTPUTS);
     for (size_t d = 0; d < opened; d++) {
-        for (size_t i = 0; i < count; i++) memcpy(outputs[i].m->at, outputs[i].m->initial, outputs[i].m->size * sizeof(float));
+        for (size_t i = 0; i < count; i++) give(outputs[i].m);
         run_on(d, call, args);
         for (size_t i = 0; i < count; i++) {
             size_t bytes = outputs[i].m->size * sizeof(float);
+            matrix_fetch(outputs[i].m);
             compare(what, d, &outputs[i], i);
             if (d == 0)
                 memcpy(first[i] = need(bytes), outputs[i].m->at, bytes);

@@ -23,14 +23,25 @@ struct matrix {
     float *at;
     size_t rows, cols, ld, size; /* size: floats from the first to the last */
     float *block, *initial;
+    uint16_t *half; /* of bf16: what kernels get; `at` are its numbers. NULL: f32 */
 };
 struct matrix matrix_new(size_t rows, size_t cols, size_t ld);    /* all poison */
 struct matrix matrix_random(size_t rows, size_t cols, size_t ld); /* normal numbers between the gaps */
-void matrix_keep(struct matrix *m);                               /* what it holds now is what every run begins with */
+void matrix_keep(struct matrix *m); /* what it holds now, rounded to its type, is what every run begins with */
 double *matrix_double(const struct matrix *m);                    /* a copy in the same layout, to be freed */
 size_t some_ld(size_t cols);                                      /* cols or a little more */
 
-/* Expected in the layout of m. Every element lies within tolerance * (its size + the root mean square). */
+/* The type of activations and weights in a test: its prestate, &as_f32 or &as_bf16. */
+extern enum zf_dtype as_f32, as_bf16;
+enum zf_dtype use_type(void **state);
+struct matrix typed_new(size_t rows, size_t cols, size_t ld); /* as matrix_*, of that type */
+struct matrix typed_random(size_t rows, size_t cols, size_t ld);
+double typed(double x);              /* rounded to bf16, if that is the type */
+void *data(const struct matrix *m);  /* what a kernel gets */
+void matrix_fetch(struct matrix *m); /* `at` from what a kernel wrote: check_op does so */
+
+/* Expected in the layout of m. Every element lies within tolerance * (its size + the root mean square), and in bf16
+ * half of its last place more. */
 struct output {
     struct matrix *m;
     const double *expected;

@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "core/base/floats.h"
 #include "core/base/rng.h"
 #include "kernels/host/path.h"
 #include "tests/kernels/reference_attention.h"
@@ -16,7 +17,9 @@
 #include <string.h>
 
 #define PATHS(X) X(scalar) X(avx2) X(avx512)
-#define X(path) extern const struct zf_host_kernel zf_host_attention_##path, zf_host_attention_backward_##path;
+#define X(path) \
+    extern const struct zf_host_kernel zf_host_attention_##path, zf_host_attention_backward_##path, zf_host_attention_##path##_bf16, \
+        zf_host_attention_backward_##path##_bf16;
 PATHS(X)
 #undef X
 
@@ -24,9 +27,11 @@ enum { PATH_COUNT = 3, SEGMENTS_MAX = 4096 };
 
 static const struct path {
     const char *name;
-    const struct zf_host_kernel *forward, *backward;
+    const struct zf_host_kernel *forward, *backward, *forward_bf16, *backward_bf16;
 } paths[PATH_COUNT] = {
-#define X(path) {#path, &zf_host_attention_##path, &zf_host_attention_backward_##path},
+#define X(path) \
+    {#path, &zf_host_attention_##path, &zf_host_attention_backward_##path, &zf_host_attention_##path##_bf16, \
+     &zf_host_attention_backward_##path##_bf16},
     PATHS(X)
 #undef X
 };
@@ -337,6 +342,81 @@ static size_t best_path(void)
     return best;
 }
 
+/* ---- bf16: what the kernels in f32, which are held against the reference, make of the same numbers, rounded once ---- */
+
+static void round_all(struct matrix m)
+{
+    for (size_t i = 0; i < m.size; i++) m.at[i] = zf_bf16_to_f32(zf_f32_to_bf16(m.at[i]));
+}
+
+static uint16_t *to_bf16(struct matrix m)
+{
+    uint16_t *h = malloc(m.size * sizeof *h + 1);
+    assert_non_null(h);
+    for (size_t i = 0; i < m.size; i++) h[i] = zf_f32_to_bf16(m.at[i]);
+    return h;
+}
+
+/* What was written, rounded, bit by bit; elsewhere the poison, which to_bf16 put there. */
+static void assert_rounded(const char *what, const char *path, const struct shape *s, struct matrix expected, const uint16_t *found)
+{
+    for (size_t i = 0; i < expected.size; i++)
+        if (found[i] != zf_f32_to_bf16(expected.at[i]))
+            fail_msg("%s, path %s, heads %zu/%zu, head_dim %zu, %zu segments of up to %zu: %g at %zu, expected %g rounded", what, path,
+                s->heads, s->kv_heads, s->head_dim, s->segments, s->longest, (double)zf_bf16_to_f32(found[i]), i, (double)expected.at[i]);
+}
+
+static void check_bf16(const struct problem *p, size_t path, enum order order)
+{
+    struct result r = result_new(p), empty = result_new(p);
+    uint16_t *q = to_bf16(p->q), *k = to_bf16(p->k), *v = to_bf16(p->v), *d_o = to_bf16(p->do_);
+    uint16_t *o = to_bf16(empty.o), *dq = to_bf16(empty.dq), *dk = to_bf16(empty.dk), *dv = to_bf16(empty.dv);
+    struct zf_attention_args f = forward_args(p, &r), h = forward_args(p, &empty);
+    run_tasks(paths[best_path()].forward, &f, FORWARD);
+    h.type = ZF_BF16;
+    h.q = q, h.k = k, h.v = v, h.o = o;
+    run_tasks(paths[path].forward_bf16, &h, order);
+    assert_rounded("o", paths[path].name, &p->shape, r.o, o);
+    assert_memory_equal(r.lse.at, empty.lse.at, r.lse.size * sizeof(float));
+
+    round_all(r.o);
+    struct zf_attention_backward_args b = backward_args(p, &r), g = backward_args(p, &empty);
+    run_tasks(paths[best_path()].backward, &b, FORWARD);
+    g.type = ZF_BF16;
+    g.q = q, g.k = k, g.v = v, g.o = o, g.do_ = d_o;
+    g.dq = dq, g.dk = dk, g.dv = dv;
+    run_tasks(paths[path].backward_bf16, &g, order);
+    assert_rounded("dq", paths[path].name, &p->shape, r.dq, dq);
+    assert_rounded("dk", paths[path].name, &p->shape, r.dk, dk);
+    assert_rounded("dv", paths[path].name, &p->shape, r.dv, dv);
+    uint16_t *const all[] = {q, k, v, d_o, o, dq, dk, dv};
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) free(all[i]);
+    result_free(&r);
+    result_free(&empty);
+}
+
+static void round_inputs(const struct problem *p)
+{
+    round_all(p->q);
+    round_all(p->k);
+    round_all(p->v);
+    round_all(p->do_);
+}
+
+static void test_bf16(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        static struct problem p;
+        seed = 500 + i;
+        problem_init(&p, &shapes[i]);
+        round_inputs(&p);
+        for (size_t path = 0; path < PATH_COUNT; path++)
+            if (path_runs(path) && (path || i % 3 == 0)) check_bf16(&p, path, path == 1 ? REVERSE : RANDOM); /* scalar is slow */
+        problem_free(&p);
+    }
+}
+
 static void test_order_of_tasks_does_not_matter(void **state)
 {
     (void)state;
@@ -402,6 +482,22 @@ static void test_tasks_write_apart(void **state)
         free(dv);
         result_free(&whole);
         result_free(&r);
+        problem_free(&p);
+    }
+}
+
+/* Many heads, and documents with more keys than the stack has sums for; one of exactly as many. */
+static void test_bf16_long_documents(void **state)
+{
+    (void)state;
+    static const struct shape some[] = {{8, 8, 144, 1, 450, 450, false}, {9, 9, 256, 1, 256, 256, false}};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++) {
+        static struct problem p;
+        seed = 550 + i;
+        problem_init(&p, &some[i]);
+        p.segments[0].q_count = 20; /* the last queries are enough */
+        round_inputs(&p);
+        check_bf16(&p, best_path(), FORWARD);
         problem_free(&p);
     }
 }
@@ -626,6 +722,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_paths_match_reference),
+        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_bf16_long_documents),
         cmocka_unit_test(test_order_of_tasks_does_not_matter),
         cmocka_unit_test(test_tasks_write_apart),
         cmocka_unit_test(test_long_document_is_accurate),

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "core/base/floats.h"
 #include "core/base/rng.h"
 #include "kernels/host/path.h"
 
@@ -13,11 +14,14 @@
 #include <string.h>
 
 extern const struct zf_host_kernel zf_host_cross_entropy_scalar, zf_host_cross_entropy_avx2, zf_host_cross_entropy_avx512;
+extern const struct zf_host_kernel zf_host_cross_entropy_scalar_bf16, zf_host_cross_entropy_avx2_bf16, zf_host_cross_entropy_avx512_bf16;
 
 enum { PATH_COUNT = 3 };
 
 static const struct zf_host_kernel *const paths[PATH_COUNT] = {
     &zf_host_cross_entropy_scalar, &zf_host_cross_entropy_avx2, &zf_host_cross_entropy_avx512};
+static const struct zf_host_kernel *const paths_bf16[PATH_COUNT] = {&zf_host_cross_entropy_scalar_bf16, &zf_host_cross_entropy_avx2_bf16,
+                                                                    &zf_host_cross_entropy_avx512_bf16};
 
 static bool path_runs(size_t i)
 {
@@ -75,23 +79,54 @@ static void problem_free(struct problem *p)
 
 enum order { FORWARD, REVERSE, RANDOM };
 
-static struct result run_problem(const struct problem *p, size_t path, bool gradient, enum order order)
+static struct result run_kernel(const struct problem *p, const struct zf_host_kernel *kernel, enum zf_dtype type, bool gradient,
+                                enum order order)
 {
     struct result r = {need(p->size, sizeof(float)), need(p->rows, sizeof(float))};
     memcpy(r.logits, p->logits, p->size * sizeof(float));
     for (size_t i = 0; i < p->rows; i++) r.loss[i] = NAN;
-    struct zf_cross_entropy_args a = {.type = ZF_F32, .logits = r.logits, .target = p->target, .loss = r.loss, .rows = p->rows,
-                                      .n = p->n, .ld = p->ld, .scale = p->scale, .gradient = gradient};
-    size_t tasks = paths[path]->tasks(&a);
+    struct zf_cross_entropy_args a = {.type = type,
+                                      .logits = r.logits,
+                                      .target = p->target,
+                                      .loss = r.loss,
+                                      .rows = p->rows,
+                                      .n = p->n,
+                                      .ld = p->ld,
+                                      .scale = p->scale,
+                                      .gradient = gradient};
+    size_t tasks = kernel->tasks(&a);
     for (size_t i = 0; i < tasks; i++)
-        paths[path]->run(&a, order == REVERSE ? tasks - 1 - i : order == RANDOM ? (size_t)zf_permute(i, tasks, 7, 0) : i);
+        kernel->run(&a, order == REVERSE ? tasks - 1 - i : order == RANDOM ? (size_t)zf_permute(i, tasks, 7, 0) : i);
     return r;
+}
+
+static struct result run_problem(const struct problem *p, size_t path, bool gradient, enum order order)
+{
+    return run_kernel(p, paths[path], ZF_F32, gradient, order);
 }
 
 static void result_free(struct result *r)
 {
     free(r->logits);
     free(r->loss);
+}
+
+/* In bf16: the losses, bit by bit, and the gradient rounded once, at the beginning of its row. */
+static void check_bf16(const struct problem *p, const struct result *r, size_t path, bool gradient)
+{
+    struct result half = run_kernel(p, paths_bf16[path], ZF_BF16, gradient, FORWARD);
+    assert_memory_equal(half.loss, r->loss, p->rows * sizeof(float));
+    for (size_t row = 0; row < p->rows; row++) {
+        const float *expected = r->logits + row * p->ld, *found = half.logits + row * p->ld;
+        for (size_t c = 0; c < p->n && gradient; c++) {
+            uint16_t h;
+            memcpy(&h, (const char *)found + c * sizeof h, sizeof h);
+            assert_int_equal(h, zf_f32_to_bf16(expected[c]));
+        }
+        if (!gradient) assert_memory_equal(found, expected, p->n * sizeof(float));
+        for (size_t c = p->n; c < p->ld; c++) assert_memory_equal(&found[c], &GAP, sizeof GAP);
+    }
+    result_free(&half);
 }
 
 static double reference_loss(const double *x, size_t n, int32_t target)
@@ -140,6 +175,7 @@ static void test_paths_match_reference(void **state)
                 if (!path_runs(path)) continue;
                 struct result r = run_problem(&p, path, k % 2, FORWARD);
                 for (size_t row = 0; row < p.rows; row++) check_row(&p, &r, row, k % 2);
+                check_bf16(&p, &r, path, k % 2);
                 if (path == 0) {
                     first = r;
                     continue;
@@ -195,6 +231,7 @@ static void test_non_finite_logits(void **state)
             for (int gradient = 0; gradient < 2; gradient++) {
                 struct result r = run_problem(&p, path, gradient, FORWARD);
                 check_row(&p, &r, 0, gradient);
+                check_bf16(&p, &r, path, gradient);
                 assert_false(isfinite(r.loss[1]));
                 assert_true(r.loss[2] == 0);
                 for (size_t c = 0; c < n && gradient; c++) assert_true(r.logits[2 * p.ld + c] == 0);

@@ -223,7 +223,7 @@ static void test_errors(void **state)
         assert_int_equal(add(d, l, x, one, x, 4), ZF_OK);
         must_sync(d, l);
         assert_true(x[0] == 2);
-        assert_int_equal(ops->add(l, &(struct zf_add_args){.type = ZF_BF16, .a = x, .b = x, .y = x, .n = 1}), ZF_USAGE);
+        assert_int_equal(ops->add(l, &(struct zf_add_args){.type = ZF_F16, .a = x, .b = x, .y = x, .n = 1}), ZF_USAGE);
         assert_int_equal(d->type->lane_sync(l, &err), ZF_USAGE);
         assert_int_equal(d->type->copy(l, NULL, x, 4), ZF_USAGE);
         assert_int_equal(d->type->lane_sync(l, &err), ZF_USAGE);
@@ -254,9 +254,9 @@ static void test_broken_calls(void **state)
     float x[64] = {0};
     int32_t index[4] = {0};
     struct zf_segment segment = {0, 1, 0, 1};
-    for (enum zf_dtype t = ZF_F32; t <= ZF_BF16; t++) { /* f32: pointers are missing; bf16: even if none is */
-        float *p = t ? x : NULL;
-        int32_t *n = t ? index : NULL;
+    for (enum zf_dtype t = ZF_F32; t <= ZF_F16; t++) { /* f32, bf16: pointers are missing; f16: even if none is */
+        float *p = t == ZF_F16 ? x : NULL;
+        int32_t *n = t == ZF_F16 ? index : NULL;
         REFUSED(matmul, .type = t, .a = p, .b = p, .c = p, .m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1);
         REFUSED(bias_backward, .type = t, .dy = p, .dbias = p, .rows = 1, .n = 1, .ld = 1);
         REFUSED(embed, .type = t, .table = p, .index = n, .y = p, .rows = 1, .cols = 1);
@@ -278,7 +278,13 @@ static void test_broken_calls(void **state)
         REFUSED(copy_rows, .type = t, .from = p, .to = p, .rows = 1, .cols = 1, .ld_from = 1, .ld_to = 1);
         REFUSED(cross_entropy, .type = t, .logits = p, .target = n, .loss = p, .rows = 1, .n = 1, .ld = 1);
         REFUSED(adamw, .type = t, .master = p, .m = p, .v = p, .g = p, .n = 1, .t = 1);
+        REFUSED(cast, .type = t, .from_type = ZF_F32, .to = p, .from = p, .n = 1);
+        REFUSED(cast, .type = ZF_BF16, .from_type = t, .to = p, .from = p, .n = 1);
     }
+    REFUSED(adamw, .type = ZF_BF16, .weights = x, .master = x, .m = x, .v = x, .g = x, .n = 1, .t = 1);
+    REFUSED(matmul, .type_c = ZF_BF16, .a = x, .b = x, .c = x, .m = 1, .n = 1, .k = 1, .lda = 1, .ldb = 1, .ldc = 1);
+    REFUSED(matmul, .type = ZF_BF16, .type_c = ZF_BF16, .accumulate = true, .a = x, .b = x, .c = x, .m = 1, .n = 1, .k = 1, .lda = 1,
+            .ldb = 1, .ldc = 1);
     REFUSED(sum_losses, .rows = 1);
     REFUSED(sum_squares, .n = 1);
     REFUSED(adamw, .master = x, .m = x, .v = x, .g = x, .n = 1); /* t = 0 */
