@@ -4,7 +4,7 @@
  * What decides the grid (oneDNN 2.6.3, AMX, CPU time of one thread on a busy machine, GFLOP/s):
  * - Its fast code (brgemm) takes operands without gaps between rows only, else it falls back to one that is slower. So a tile is as wide as
  * c where that is affordable; what has gaps or is transposed on the left is packed, and a piece of a wider c goes through a buffer:
- *   256x49152x576, b transposed, tiles of 1024 columns straight into c 290, through a buffer 430.
+ *   256x49152x576, b transposed, tiles of 1024 columns straight into c 290, of 512 through a buffer 440.
  * - 256 rows are enough to make up for its packing of b: 1024x3072x576 635, with 512 rows 595; 1024x576x3072, b transposed, 520, 500.
  * - A left operand is transposed by us, tile by tile (brgemm's own: 20 to 30 % slower): 1536x576x1024 into f32 550, 576x3072x1024 380;
  *   adding to c through a buffer is slower than oneDNN's own sum (430, 330).
@@ -325,7 +325,7 @@ enum {
     HEIGHT = 256, /* rows of a tile */
     STEP = 16,    /* heights are multiples of it: rows of an AMX tile */
     WIDE = 16384,
-    WIDTH = 1024, /* c is cut into columns where it is wide and b's rows are its columns */
+    WIDTH = 512, /* c is cut into columns where it is wide and b's rows are its columns */
     DEEP = 8192,
     DEPTH = 1024,
     SLICE = 6144,        /* K of one piece and of one part where it is long */
