@@ -18,7 +18,7 @@ struct item {
     struct zf_record record;
     enum zf_status status; /* ZF_FORMAT: it cannot be used */
     int worker, chosen;
-    bool spelled;
+    bool spelled, unanswered;
 };
 
 struct worker {
@@ -151,6 +151,7 @@ static enum zf_status encode_record(struct worker *w, struct item *i, struct res
         ZF_TRY(keep_tokens(w, w->document.tokens, w->document.count, &r[k], e));
         if (!k && !zf_layout_is_chat(b->layout)) w->recognised += w->document.recognised; /* a model's template is full of them */
         i->spelled = w->document.spelled;
+        i->unanswered = w->document.unanswered;
     }
     return ZF_OK;
 }
@@ -219,6 +220,7 @@ static enum zf_status pack_record(struct zf_build *b, const struct item *i, stru
     if (!i->status && !r->count) stats->empty++;
     if (i->status || !r->count) return ZF_OK;
     stats->spelled_specials += i->spelled;
+    stats->unanswered += i->unanswered;
     for (size_t k = 0; k < b->choices; k++) {
         struct zf_source source = {.line = i->record.line, .file = i->record.file};
         if (b->o.data->every_choice && (int)k == i->chosen) source.file |= ZF_SOURCE_CHOSEN;

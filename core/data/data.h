@@ -34,6 +34,7 @@ struct zf_data_stats {
     uint64_t cut_tokens;                /* lost by truncated and dropped */
     uint64_t duplicates;                /* documents equal, token for token, to an earlier one */
     uint64_t unlabelled;                /* documents without any token to train on */
+    uint64_t unanswered;                /* records whose answers are all empty: only their end is trained */
     uint64_t spelled_specials;          /* records whose content spells a special token; it was taken as ordinary text */
     uint64_t recognised;                /* special tokens written in texts and taken as such */
     uint64_t lengths[ZF_LENGTH_BINS];

@@ -147,7 +147,7 @@ static enum zf_status make_key(struct opening *p, struct zf_err *e)
     const struct zf_layout *layout = p->build ? zf_build_layout(p->build) : NULL;
     struct zf_hash h;
     ZF_TRY(zf_hash_begin(&h, e));
-    zf_hash_add_text(&h, "zenflow rows 2");
+    zf_hash_add_text(&h, "zenflow rows 3");
     zf_hash_add(&h, numbers, sizeof numbers);
     zf_hash_add_text(&h, o->documents);
     zf_hash_add(&h, o->tokenizer ? zf_tokenizer_hash(o->tokenizer) : NULL, o->tokenizer ? 16 : 0);
@@ -224,13 +224,15 @@ static enum zf_status count_rows(struct zf_dataset *d, struct zf_err *e)
 static enum zf_status check_long(const struct zf_dataset *d, const struct opening *p, struct zf_err *e)
 {
     const struct zf_data_stats *s = &d->store->stats;
-    if (p->format == ZF_DATA_TOKENS || p->format == ZF_DATA_TEXT || p->o->long_rows != ZF_LONG_ERROR || !s->dropped) return ZF_OK;
+    if (p->format == ZF_DATA_TOKENS || p->format == ZF_DATA_TEXT || p->o->long_rows != ZF_LONG_ERROR || !s->dropped ||
+        (p->o->show_only && d->rows))
+        return ZF_OK;
     char where[sizeof e->where];
-    return zf_fail(
-        e, ZF_FORMAT, zf_dataset_place(d, &s->first_long, where, sizeof where),
-        "%llu of %llu records are longer than sequence_length, %zu tokens, this one the first (the longest has %llu); raise it, or set "
-        "long_rows = truncate, split or drop",
-        (unsigned long long)s->dropped, (unsigned long long)s->documents, p->length, (unsigned long long)s->longest_document);
+    return zf_fail(e, ZF_FORMAT, zf_dataset_place(d, &s->first_long, where, sizeof where),
+                   "%llu of %llu records are longer than sequence_length, %zu tokens, this one the first (the longest has %llu); %sset "
+                   "long_rows = truncate (their ends are lost), split or drop",
+                   (unsigned long long)s->dropped, (unsigned long long)s->documents, p->length, (unsigned long long)s->longest_document,
+                   p->length < p->o->context ? "raise it, or " : "the model takes no more: ");
 }
 
 static enum zf_status check_rows(const struct zf_dataset *d, const struct opening *p, struct zf_err *e)

@@ -129,7 +129,8 @@ enum zf_status zf_document_encode(const struct zf_tokenizer *t, struct zf_encode
     struct making m = {.t = t, .encoder = c, .stop = stop, .out = out, .vocab = vocab};
     void *block = NULL;
     out->count = out->recognised = 0;
-    out->spelled = false;
+    bool asked = false, answered = false, trained = false;
+    out->spelled = out->unanswered = false;
     ZF_TRY(make_room(&m, parts, &block, e));
     enum zf_status s = encode_parts(&m, parts, e);
     free(block);
@@ -137,10 +138,14 @@ enum zf_status zf_document_encode(const struct zf_tokenizer *t, struct zf_encode
         out->count = 0;
         return s;
     }
-    for (size_t i = 0; i < parts->count && !out->spelled; i++) {
+    for (size_t i = 0; i < parts->count; i++) {
         const struct zf_part *p = &parts->list[i];
-        if (p->id < 0 && p->content) out->spelled = zf_tokenizer_count_added(t, p->text, p->size) > 0;
+        trained |= p->trained;
+        asked |= p->id < 0 && !p->trained;
+        answered |= p->trained && p->content;
+        if (p->id < 0 && p->content && !out->spelled) out->spelled = zf_tokenizer_count_added(t, p->text, p->size) > 0;
     }
+    out->unanswered = asked && trained && !answered;
     if (out->count) out->tokens[0] = (out->tokens[0] & ~(uint32_t)ZF_TOKEN_TRAINED) | ZF_TOKEN_FIRST;
     return ZF_OK;
 }

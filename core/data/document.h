@@ -20,6 +20,7 @@ struct zf_document {  /* zeroed = empty; free(tokens) when done; reused */
     size_t count, room;
     size_t recognised; /* special tokens found where parts allow them */
     bool spelled;      /* content spells a special token */
+    bool unanswered;   /* something is trained, but nothing of the record's own */
 };
 
 /* Are these ids of the model? ZF_FORMAT: the first that is not is named. */

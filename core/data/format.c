@@ -86,6 +86,20 @@ static enum zf_data_format look(const char *s, size_t size, enum zf_data_format 
     return otherwise == ZF_DATA_JSON && i < size && s[i] == '\n' ? ZF_DATA_JSON : ZF_DATA_JSONL;
 }
 
+/* Records under a name of text would be trained as they are written. What cannot be opened is said later, in its place. */
+static enum zf_status check_text(const char *file, struct zf_err *e)
+{
+    char head[HEAD];
+    size_t size, i;
+    struct zf_err ignored;
+    if (read_head(head, &size, file, &ignored)) return ZF_OK;
+    if (!size || head[0] != '{') return ZF_OK;
+    for (i = 1; i < size && head[i] == ' ';) i++;
+    if (i == size || head[i] != '"') return ZF_OK;
+    return zf_fail(e, ZF_USAGE, file,
+                   "it looks like JSON lines; set format = jsonl, or format = text if it is to be learnt as it is written");
+}
+
 enum zf_status zf_data_format_find(enum zf_data_format *format, const char *file, struct zf_err *e)
 {
     if (*format != ZF_DATA_AUTO) return ZF_OK;
@@ -103,6 +117,7 @@ enum zf_status zf_data_format_find(enum zf_data_format *format, const char *file
         *format = s ? ZF_DATA_AUTO : look(head, size, *format);
         return s;
     }
+    if (*format == ZF_DATA_TEXT) return check_text(file, e);
     if (*format != ZF_DATA_AUTO) return ZF_OK;
     return zf_fail(e, ZF_USAGE, file,
                    "its format cannot be told from '%s'; expected .txt, .md, .jsonl, .json, .tsv, .csv or .safetensors: rename it or set "

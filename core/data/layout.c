@@ -63,6 +63,18 @@ static enum zf_status use_row(struct zf_layout *l, const struct row *row, const 
     return zf_template_column(&l->response, &l->arena, row->columns[1], e);
 }
 
+/* A table with a single column usually is one of another kind. NULL: nothing of that. */
+static const char *other_separator(const struct zf_fields *f, enum zf_data_format format)
+{
+    const char *name = zf_fields_name(f, 0);
+    if ((format != ZF_DATA_CSV && format != ZF_DATA_TSV) || zf_fields_name(f, 1)) return NULL;
+    if (*name == '{') return "it looks like JSON lines: set format = jsonl";
+    if (format == ZF_DATA_CSV && strchr(name, '\t')) return "it is separated by tabs: set format = tsv";
+    if (format == ZF_DATA_TSV && strchr(name, ',')) return "it is separated by commas: set format = csv";
+    if (strchr(name, ';')) return "it is separated by semicolons; commas (csv) or tabs (tsv) are read: save it with one of these";
+    return NULL;
+}
+
 static enum zf_status find_shape(struct zf_layout *l, const struct zf_fields *f, struct zf_err *e)
 {
     const struct zf_layout_options *o = &l->o;
@@ -83,8 +95,10 @@ static enum zf_status find_shape(struct zf_layout *l, const struct zf_fields *f,
         return use_row(l, row, f, e);
     }
     char all[512], known[512];
+    const char *other = other_separator(f, l->o.format);
     zf_fields_list(f, all, sizeof all);
     list_known(known, sizeof known);
+    if (other) return zf_fail(e, ZF_USAGE, f->file, "it has one column, `%s`; %s", all, other);
     return zf_fail(e, ZF_USAGE, f->file,
                    "its columns (%s) do not say what is to be learnt; known are %s; set prompt and response to templates such as {%.40s}",
                    all, known, zf_fields_name(f, 0));

@@ -23,7 +23,7 @@ struct zf_rows_header {
 _Static_assert(sizeof(struct zf_rows_header) == ZF_ROWS_HEADER, "the header's size");
 _Static_assert(offsetof(struct zf_rows_header, hash) == ZF_ROWS_HEADER - sizeof(uint64_t), "no padding in the header");
 _Static_assert(sizeof(struct zf_source) == 16 && sizeof(struct zf_row_place) == 24, "no padding in the rows");
-_Static_assert(sizeof(struct zf_data_stats) == 8 * (18 + ZF_LENGTH_BINS) + 3 * sizeof(struct zf_source), "no padding in the numbers");
+_Static_assert(sizeof(struct zf_data_stats) == 8 * (19 + ZF_LENGTH_BINS) + 3 * sizeof(struct zf_source), "no padding in the numbers");
 
 /* Bytes of a row; documents without the top bit. Cannot overflow. */
 static inline uint64_t zf_row_bytes(uint32_t length, uint32_t documents, bool targets)

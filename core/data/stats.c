@@ -19,6 +19,7 @@ const struct zf_data_counter zf_data_counters[] = {
     {"cut_tokens", "tokens lost by that", OF(cut_tokens), .noted = true},
     {"duplicates", "documents equal to an earlier one", OF(duplicates), .noted = true},
     {"unlabelled", "documents without a token to train on", OF(unlabelled), OF(first_unlabelled)},
+    {"unanswered", "records with an empty answer: only its end is trained", OF(unanswered), .noted = true},
     {"spelled_specials", "records whose content spells a special token (taken as ordinary text)", OF(spelled_specials), .noted = true},
     {"recognised", "special tokens written in texts (taken as such)", OF(recognised), .noted = true},
     {NULL},

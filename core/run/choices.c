@@ -18,6 +18,7 @@ struct scoring {
     struct zf_batch batch;
     float *losses;           /* [room_tokens] */
     struct waiting *waiting; /* [micro_batch] */
+    uint64_t *own;           /* [choices] how often each is the right one */
     size_t count;
     struct { /* the record of which `seen` choices are scored; it may span micro-batches */
         size_t seen;
@@ -64,6 +65,7 @@ static enum zf_status score_row(struct scoring *s, const struct waiting *w, stru
     s->record.seen = 0;
     s->records++;
     s->right += s->record.judged && s->record.likeliest == s->record.own;
+    s->own[s->record.own]++;
     return ZF_OK;
 }
 
@@ -92,7 +94,7 @@ static enum zf_status add(struct scoring *s, uint64_t row, struct zf_err *e)
     return ZF_OK;
 }
 
-enum zf_status zf_choices_score(const struct zf_choices *c, struct zf_model *m, uint64_t *records, uint64_t *right, struct zf_err *e)
+enum zf_status zf_choices_score(const struct zf_choices *c, struct zf_model *m, struct zf_choices_found *out, struct zf_err *e)
 {
     struct scoring s = {.c = c, .m = m};
     if (!c->count || c->data->rows % c->count) return not_whole(&s, c->data->rows, e);
@@ -100,14 +102,17 @@ enum zf_status zf_choices_score(const struct zf_choices *c, struct zf_model *m, 
     enum zf_status status = zf_batch_init(&s.batch, c->room_tokens, e);
     s.losses = calloc(c->room_tokens, sizeof *s.losses);
     s.waiting = calloc(c->micro_batch, sizeof *s.waiting);
-    if (!status && (!s.losses || !s.waiting)) status = zf_fail_memory(e, "the scores of choices");
+    s.own = calloc(c->count, sizeof *s.own);
+    if (!status && (!s.losses || !s.waiting || !s.own)) status = zf_fail_memory(e, "the scores of choices");
     for (uint64_t i = 0; !status && i < rows; i++) status = add(&s, i, e);
     if (!status) status = flush(&s, e);
     zf_batch_free(&s.batch);
     zf_row_buffer_free(&s.buffer);
     free(s.losses);
     free(s.waiting);
-    *records = s.records;
-    *right = s.right;
+    *out = (struct zf_choices_found){.records = s.records, .right = s.right};
+    for (size_t i = 0; s.own && i < c->count; i++)
+        if (s.own[i] > out->commonest) out->commonest = s.own[i];
+    free(s.own);
     return status;
 }

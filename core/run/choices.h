@@ -18,7 +18,11 @@ struct zf_choices {
     void *context;
 };
 
+struct zf_choices_found {
+    uint64_t records, right, commonest; /* commonest: of how many the most frequent choice is the right one */
+};
+
 /* Reads, computes, waits; takes less memory than a loader. ZF_FORMAT: the rows are not `count` of each record. */
-enum zf_status zf_choices_score(const struct zf_choices *c, struct zf_model *m, uint64_t *records, uint64_t *right, struct zf_err *e);
+enum zf_status zf_choices_score(const struct zf_choices *c, struct zf_model *m, struct zf_choices_found *out, struct zf_err *e);
 
 #endif

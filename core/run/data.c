@@ -352,6 +352,11 @@ enum zf_status zf_data_run(const struct zf_options *o, const struct zf_data_view
     if (!status && v->valid && (uint64_t)v->from >= s.data->rows)
         status = zf_fail(e, ZF_USAGE, "--from", "%" PRId64 ": the validation rows are 0 to %" PRIu64, v->from, s.data->rows - 1);
     if (!status && !v->json) print_summary(&s);
+    if (!status && o->long_rows == ZF_LONG_ROWS_ERROR && s.data->store->stats.dropped)
+        fprintf(stderr,
+                "zenflow-console: note: %" PRIu64 " records longer than sequence_length are left out here; a run stops at them, unless "
+                "long_rows says otherwise\n",
+                s.data->store->stats.dropped);
     if (!status) signal(SIGPIPE, SIG_DFL); /* all is read: `data | head` ends here */
     if (!status) status = show_rows(&s, &order, stop, e);
     zf_setup_free(&setup);

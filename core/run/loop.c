@@ -86,7 +86,7 @@ enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf
                                .room_tokens = s->plan.tokens,
                                .between = between,
                                .context = t};
-        ZF_TRY(zf_choices_score(&c, &t->model, &r.records, &r.right, e));
+        ZF_TRY(zf_choices_score(&c, &t->model, &r.choices, e));
     }
     *loss = r.loss;
     t->validated = t->step;

@@ -133,14 +133,17 @@ void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r)
 void zf_record_valid(struct zf_trainer *t, const struct zf_valid_record *r)
 {
     json_t *o = line("valid", t->step);
-    char accuracy[64] = "";
+    char accuracy[96] = "";
     json_object_set_new(o, "loss", zf_json_real(r->loss));
     json_object_set_new(o, "tokens", integer(r->tokens));
-    if (r->records) {
-        double share = (double)r->right / (double)r->records;
+    if (r->choices.records) {
+        double share = (double)r->choices.right / (double)r->choices.records,
+               always = (double)r->choices.commonest / (double)r->choices.records;
         json_object_set_new(o, "accuracy", zf_json_real(share));
-        json_object_set_new(o, "records", integer(r->records));
-        snprintf(accuracy, sizeof accuracy, ", accuracy %.4f of %" PRIu64, share, r->records);
+        json_object_set_new(o, "records", integer(r->choices.records));
+        json_object_set_new(o, "commonest", zf_json_real(always));
+        snprintf(accuracy, sizeof accuracy, ", accuracy %.4f of %" PRIu64 " (the commonest answer: %.4f)", share, r->choices.records,
+                 always);
     }
     zf_metrics_write(t->metrics, o);
     zf_plain_text(&t->plain, "step %" PRIu64 " validation loss %.4f over %" PRIu64 " targets%s", t->step, r->loss, r->tokens, accuracy);

@@ -242,6 +242,7 @@ static struct zf_dataset_options data_options(struct zf_setup *s, const struct z
                                        .choice_count = s->choice_count,
                                        .chat = (enum zf_chat_kind)o->chat_template,
                                        .long_rows = (enum zf_long_rows)o->long_rows,
+                                       .show_only = s->rows_only,
                                        .add_bos = (enum zf_switch)o->add_bos,
                                        .train_all = o->train_on == ZF_TRAIN_ON_ALL,
                                        .pack = o->pack,

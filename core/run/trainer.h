@@ -6,6 +6,7 @@
 #include "core/data/loader.h"
 #include "core/optim/optimizer.h"
 #include "core/optim/schedule.h"
+#include "core/run/choices.h"
 #include "core/run/setup.h"
 #include "core/session/journal.h"
 #include "core/session/lock.h"
@@ -64,8 +65,8 @@ struct zf_step_record {
 
 struct zf_valid_record {
     double loss;
-    uint64_t tokens;         /* targets */
-    uint64_t records, right; /* with `choices`; records 0: without */
+    uint64_t tokens;                 /* targets */
+    struct zf_choices_found choices; /* records 0: without `choices` */
 };
 
 /* loop.c */

@@ -87,9 +87,11 @@ static json_t *view_json(const struct view *v, const char *run)
               put(o, "steps", f->steps ? json_integer((json_int_t)f->steps) : json_null()) &&
               put(o, "attempts", json_integer((json_int_t)f->attempts));
     for (size_t i = 0; ok && i < sizeof fields / sizeof *fields; i++) ok = put(o, fields[i], field_or_null(v->step, fields[i]));
-    ok = ok && put(o, "valid_loss", field_or_null(v->valid, "loss")) && put(o, "last_export", text_or_null(f->last_export)) &&
-         put(o, "ended", text_or_null(f->ended)) && put(o, "finished", json_boolean(f->finished)) &&
-         put(o, "last_time", text_or_null(f->last_time)) && put(o, "host", alive ? text_or_null(v->holder.host) : json_null()) &&
+    ok = ok && put(o, "valid_loss", field_or_null(v->valid, "loss")) &&
+         (!json_object_get(v->valid, "accuracy") || put(o, "accuracy", field_or_null(v->valid, "accuracy"))) &&
+         put(o, "last_export", text_or_null(f->last_export)) && put(o, "ended", text_or_null(f->ended)) &&
+         put(o, "finished", json_boolean(f->finished)) && put(o, "last_time", text_or_null(f->last_time)) &&
+         put(o, "host", alive ? text_or_null(v->holder.host) : json_null()) &&
          put(o, "pid", alive ? json_integer(v->holder.pid) : json_null()) &&
          put(o, "job", alive ? text_or_null(v->holder.job) : json_null()) && put(o, "note", text_or_null(v->note));
     if (ok) return o;
@@ -134,6 +136,7 @@ static void put_text(FILE *to, const struct view *v, const char *run)
     put_number(to, "learning_rate", v->step, "learning_rate");
     put_number(to, "tokens_per_s", v->step, "tokens_per_s");
     put_number(to, "valid_loss", v->valid, "loss");
+    put_number(to, "accuracy", v->valid, "accuracy");
     if (f->attempts > 1) fprintf(to, "  %-14s %llu\n", "attempts", (unsigned long long)f->attempts);
     if (f->last_export[0]) fprintf(to, "  %-14s %s\n", "last_export", f->last_export);
     if (f->last_time[0]) fprintf(to, "  %-14s %s\n", "last_entry", f->last_time);

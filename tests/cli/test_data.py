@@ -457,6 +457,22 @@ def test_messages_cannot_drive_the_terminal(folder):
     expect("\x1b" not in said and "red" in said, repr(said))
 
 
+def test_what_beginners_do(folder):
+    lines(folder, [{"instruction": "a", "output": ""}, {"instruction": "b", "output": "c"}])
+    report = checked(cfg(folder))
+    expect(report["train"]["unanswered"] == 1 and any("empty answer" in n for n in report["notes"]), report)
+    h.write(os.path.join(folder, "lines.txt"), '{"text": "a"}\n')
+    expect("format = jsonl" in fails(cfg(folder, train="lines.txt"), "lines.txt", code=2, command="check"), "json lines in a .txt")
+    h.run("check", cfg(folder, train="lines.txt", format="text"))
+    for name, content, words in (
+        ("a.csv", "instruction;output\na;b\n", "semicolons"),
+        ("b.tsv", "instruction,output\na,b\n", "format = csv"),
+        ("c.tsv", '{"instruction": "a", "output": "b"}\n{"instruction": "a", "output": "b"}\n', "format = jsonl"),
+    ):
+        h.write(os.path.join(folder, name), content)
+        fails(cfg(folder, train=name), words, code=2, command="check")
+
+
 def test_empty_things(folder):
     for name, content in {"a.jsonl": "", "b.jsonl": "\n\n\n", "c.csv": "q,a\n", "d.tsv": "", "e.json": "[]", "f.txt": "", "g.jsonl": '{"text": ""}\n'}.items():
         h.write(os.path.join(folder, name), content)
@@ -483,8 +499,10 @@ LONG = [{"prompt": "p", "completion": c * n} for c, n in (("a", 3), ("b", 30), (
 def test_long_rows(folder):
     lines(folder, LONG)
     model = {"context": 16}
-    message = fails(cfg(folder, model=model), "train.jsonl:2", "16", "48", "long_rows")
-    expect("3" in message or "2 others" in message, message)
+    message = fails(cfg(folder, model=model), "train.jsonl:2", "16", "48", "long_rows", command="check")
+    expect("3 of " in message and "raise" not in message, message)
+    shown_rows = h.run("data", cfg(folder, model=model), "--json", "--rows", 100)
+    expect(len(shown_rows.stdout.splitlines()) == 2 and "3 records longer" in shown_rows.stderr, shown_rows.stderr)
     found = checked(cfg(folder, model=model, long_rows="truncate"))["train"]
     expect(found["truncated"] == 3 and found["rows"] == 5 and found["tokens"] == 5 + 4 * 16 and found["cut_tokens"] == 16 + 1 + 32, found)
     found = checked(cfg(folder, model=model, long_rows="drop"))["train"]
