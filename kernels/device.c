@@ -46,6 +46,17 @@ enum zf_status zf_device_open(struct zf_device **out, const char *name, const st
     return zf_fail(e, ZF_USAGE, NULL, "there is no device \"%s\"; this build has: %s", name, names);
 }
 
+bool zf_device_survey(const char *name, struct zf_device_info *out)
+{
+    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
+        if (strcmp(backends[i]->name, name)) continue;
+        backends[i]->info(NULL, out);
+        return true;
+    }
+    *out = (struct zf_device_info){0};
+    return false;
+}
+
 enum zf_status zf_lane_refused(struct zf_device *d, struct zf_lane *l, enum zf_status s, const char *what, struct zf_err *e)
 {
     enum zf_status found = d->type->lane_sync(l, e);

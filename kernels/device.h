@@ -25,8 +25,9 @@ enum zf_memory_kind {
 /* What an allocation is for: the rows of the memory plan and of the live table (device_info.bytes). */
 #define ZF_MEM_TAG_MAP(X) \
     X(WEIGHTS, "weights") \
-    X(GRADIENTS, "gradients") X(MOMENTS, "moments") X(ACTIVATIONS, "activations") X(LOGITS, "logits") X(CACHE, "key/value cache") \
-        X(BATCH, "batch") X(OTHER, "other")
+    X(GRADIENTS, "gradients") \
+    X(MOMENTS, "moments") X(ACTIVATIONS, "activations") X(LOGITS, "logits") X(CACHE, "key/value cache") X(BATCH, "batch") \
+        X(OTHER, "other")
 enum zf_mem_tag {
 #define X(name, text) ZF_TAG_##name,
     ZF_MEM_TAG_MAP(X)
@@ -61,8 +62,8 @@ struct zf_device_type {
     uint32_t abi; /* ZF_DEVICE_ABI */
     const char *name;
     enum zf_status (*open)(struct zf_device **out, const struct zf_device_options *o, struct zf_err *e);
-    void (*close)(struct zf_device *d); /* all lanes, events and memory must have been freed */
-    void (*info)(struct zf_device *d, struct zf_device_info *out);
+    void (*close)(struct zf_device *d);                            /* all lanes, events and memory must have been freed */
+    void (*info)(struct zf_device *d, struct zf_device_info *out); /* d NULL: what it would be, opened with its defaults; isa is empty */
 
     enum zf_status (*alloc)(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,
                             struct zf_err *e);  /* 64-aligned, zeroed */
@@ -98,6 +99,9 @@ enum zf_status zf_lane_refused(struct zf_device *d, struct zf_lane *l, enum zf_s
 
 /* Opens the backend called `name`. ZF_USAGE names the ones there are. */
 enum zf_status zf_device_open(struct zf_device **out, const char *name, const struct zf_device_options *o, struct zf_err *e);
+
+/* What the backend called `name` would be on this machine, without opening it: threads, products, memory. false: there is none. */
+bool zf_device_survey(const char *name, struct zf_device_info *out);
 
 size_t zf_dtype_size(enum zf_dtype t);
 const char *zf_dtype_name(enum zf_dtype t); /* "f32", "bf16", ... */

@@ -2,7 +2,6 @@
 
 #include "core/base/clock.h"
 #include "core/data/cache.h"
-#include "kernels/host/host.h"
 
 #include <fnmatch.h>
 #include <limits.h>
@@ -116,11 +115,10 @@ static enum zf_status from_folder(struct zf_setup *s, struct zf_err *e)
 
 enum zf_dtype zf_setup_dtype(enum zf_choice_dtype choice, bool *native)
 {
-    char library[64];
-    bool bf16;
-    zf_host_matmul_library(library, sizeof library, &bf16);
-    if (native) *native = bf16;
-    return choice == ZF_DTYPE_BF16 || (choice == ZF_DTYPE_AUTO && bf16) ? ZF_BF16 : ZF_F32;
+    struct zf_device_info host;
+    zf_device_survey("host", &host);
+    if (native) *native = host.bf16_products;
+    return choice == ZF_DTYPE_BF16 || (choice == ZF_DTYPE_AUTO && host.bf16_products) ? ZF_BF16 : ZF_F32;
 }
 
 static void choose_dtype(struct zf_setup *s)
@@ -219,6 +217,13 @@ static void told(void *context, uint64_t bytes, uint64_t of)
 #define SAME_LONG(prefix, constant, text) SAME(ZF_LONG_ROWS_##constant, ZF_LONG_##constant)
 #define SAME_SWITCH(prefix, constant, text) SAME(ZF_ADD_BOS_##constant, ZF_SWITCH_##constant)
 
+static int tokenising_threads(const struct zf_options *o)
+{
+    struct zf_device_info host;
+    if (o->threads) return (int)o->threads;
+    return zf_device_survey("host", &host) ? host.threads : 1;
+}
+
 static struct zf_dataset_options data_options(struct zf_setup *s, const struct zf_strings *files)
 {
     ZF_CHOICES_format(SAME_FORMAT);
@@ -249,7 +254,7 @@ static struct zf_dataset_options data_options(struct zf_setup *s, const struct z
                                        .add_eos = o->add_eos,
                                        .skip_bad = o->skip_bad,
                                        .cache = o->cache,
-                                       .threads = o->threads ? (int)o->threads : zf_host_cores(),
+                                       .threads = tokenising_threads(o),
                                        .progress = told,
                                        .progress_context = s};
 }

@@ -106,12 +106,13 @@ static void host_info(struct zf_device *d, struct zf_device_info *out)
 {
     struct zf_host *h = (struct zf_host *)d;
     memset(out, 0, sizeof *out);
-    out->threads = zf_pool_threads(h->pool);
-    snprintf(out->isa, sizeof out->isa, "%s", h->path->name);
+    out->threads = h ? zf_pool_threads(h->pool) : zf_host_cores();
+    snprintf(out->isa, sizeof out->isa, "%s", h ? h->path->name : "");
     zf_host_matmul_library(out->products, sizeof out->products, &out->bf16_products);
     snprintf(out->description, sizeof out->description, "%d thread%s, %s, %s", out->threads, out->threads == 1 ? "" : "s", out->isa,
              out->products);
     system_memory(&out->total_bytes, &out->free_bytes);
+    if (!h) return;
     pthread_mutex_lock(&h->memory_lock);
     memcpy(out->bytes, h->bytes, sizeof out->bytes);
     out->peak_bytes = h->peak;
