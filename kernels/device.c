@@ -21,6 +21,16 @@ size_t zf_dtype_size(enum zf_dtype t)
     return (unsigned)t < ZF_DTYPES ? dtypes[t].size : 0;
 }
 
+const char *zf_phase_name(enum zf_phase p)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        ZF_PHASE_MAP(X)
+#undef X
+    };
+    return (unsigned)p < ZF_PHASES ? names[p] : "unknown phase";
+}
+
 const char *zf_dtype_name(enum zf_dtype t)
 {
     return (unsigned)t < ZF_DTYPES ? dtypes[t].name : "unknown type";

@@ -23,16 +23,48 @@ enum zf_memory_kind {
 };
 
 /* What an allocation is for: the rows of the memory plan and of the live table (device_info.bytes). */
+/* clang-format off */
 #define ZF_MEM_TAG_MAP(X) \
     X(WEIGHTS, "weights") \
     X(GRADIENTS, "gradients") \
-    X(MOMENTS, "moments") X(ACTIVATIONS, "activations") X(LOGITS, "logits") X(CACHE, "key/value cache") X(BATCH, "batch") \
-        X(OTHER, "other")
+    X(MOMENTS, "moments") \
+    X(ACTIVATIONS, "activations") \
+    X(LOGITS, "logits") \
+    X(CACHE, "key/value cache") \
+    X(BATCH, "batch") \
+    X(OTHER, "other")
+/* clang-format on */
 enum zf_mem_tag {
 #define X(name, text) ZF_TAG_##name,
     ZF_MEM_TAG_MAP(X)
 #undef X
         ZF_MEM_TAGS
+};
+
+/* What a lane's work is for: the parts of the account of its time (lane_profile). */
+/* clang-format off */
+#define ZF_PHASE_MAP(X) \
+    X(OTHER, "other") \
+    X(FORWARD, "forward") \
+    X(HEAD, "head and loss") \
+    X(BACKWARD, "backward") \
+    X(UPDATE, "update") \
+    X(VALIDATION, "validation") \
+    X(GENERATION, "generation")
+/* clang-format on */
+enum zf_phase {
+#define X(name, text) ZF_PHASE_##name,
+    ZF_PHASE_MAP(X)
+#undef X
+        ZF_PHASES
+};
+
+/* A line of that account: an op, within a phase. flops and bytes are what the op cannot do without: each operand once. */
+struct zf_profile_row {
+    enum zf_phase phase;
+    const char *op;
+    uint64_t calls;
+    double seconds, flops, bytes;
 };
 
 struct zf_device;
@@ -73,6 +105,10 @@ struct zf_device_type {
     void (*lane_free)(struct zf_lane *l);                             /* waits for what was issued */
     enum zf_status (*lane_sync)(struct zf_lane *l, struct zf_err *e); /* the caller waits; the first error of the lane, once */
     double (*lane_busy)(struct zf_lane *l);                           /* seconds spent working since the lane was made */
+    /* May be NULL, both. Work that is issued from here on belongs to `phase`; what was done since the lane was made, after a lane_sync: the
+     * number of rows, of which `room` are written, by phase. */
+    void (*lane_phase)(struct zf_lane *l, enum zf_phase phase);
+    size_t (*lane_profile)(struct zf_lane *l, struct zf_profile_row *out, size_t room);
 
     enum zf_status (*event_new)(struct zf_device *d, struct zf_event **out, struct zf_err *e);
     void (*event_free)(struct zf_event *v);
@@ -104,6 +140,7 @@ enum zf_status zf_device_open(struct zf_device **out, const char *name, const st
 bool zf_device_survey(const char *name, struct zf_device_info *out);
 
 size_t zf_dtype_size(enum zf_dtype t);
+const char *zf_phase_name(enum zf_phase p);
 const char *zf_dtype_name(enum zf_dtype t); /* "f32", "bf16", ... */
 
 #endif

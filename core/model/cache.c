@@ -52,6 +52,7 @@ static enum zf_status append_chunk(struct zf_cache *c, const int32_t *ids, size_
     b->tokens = count;
     b->segments[0] = (struct zf_segment){.q_begin = 0, .q_count = count, .k_begin = 0, .k_count = c->used + count};
     b->segment_count = 1;
+    zf_phase_begin(c->m, ZF_PHASE_GENERATION);
     ZF_TRY(zf_workspace_load(c->m, c->work, b, e));
     ZF_TRY(zf_forward(c->m, c->work, count, 1, c, e));
     c->used += count;

@@ -34,7 +34,9 @@ static enum zf_status token_losses(struct zf_model *m, const struct zf_batch *b,
 {
     struct zf_workspace *w = m->work;
     size_t vocab = m->config.vocab;
+    zf_phase_begin(m, backward ? ZF_PHASE_FORWARD : ZF_PHASE_VALIDATION);
     ZF_TRY(prepare(m, b, e));
+    if (backward) zf_phase_begin(m, ZF_PHASE_HEAD);
     for (size_t first = 0; first < b->tokens; first += w->logit_rows) {
         size_t rows = b->tokens - first < w->logit_rows ? b->tokens - first : w->logit_rows;
         ZF_TRY(zf_head(m, w, first, rows, e));
@@ -50,7 +52,9 @@ enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool 
     struct zf_workspace *w = m->work;
     ZF_TRY(token_losses(m, b, backward, loss_scale, e));
     ZF_ISSUE(m, sum_losses, e, .loss = w->loss, .rows = b->tokens, .total = total);
-    return backward ? zf_backward(m, w, b->tokens, b->segment_count, e) : ZF_OK;
+    if (!backward) return ZF_OK;
+    zf_phase_begin(m, ZF_PHASE_BACKWARD);
+    return zf_backward(m, w, b->tokens, b->segment_count, e);
 }
 
 enum zf_status zf_model_losses(struct zf_model *m, const struct zf_batch *b, float *losses, struct zf_err *e)
@@ -78,6 +82,7 @@ enum zf_status zf_model_logits(struct zf_model *m, const struct zf_batch *b, flo
 
 enum zf_status zf_model_zero_grad(struct zf_model *m, struct zf_err *e)
 {
+    zf_phase_begin(m, ZF_PHASE_UPDATE);
     enum zf_status s = m->device->type->fill(m->lane, m->grad, 0, m->params.elements * sizeof *m->grad);
     return s ? zf_lane_refused(m->device, m->lane, s, "the gradients", e) : ZF_OK;
 }

@@ -107,6 +107,12 @@ static inline void *zf_at(const struct zf_model *m, void *p, size_t n)
     return (unsigned char *)p + n * zf_dtype_size(m->dtype);
 }
 
+/* What is issued from here on is for this; for the account of time alone. */
+static inline void zf_phase_begin(const struct zf_model *m, enum zf_phase p)
+{
+    if (m->device->type->lane_phase) m->device->type->lane_phase(m->lane, p);
+}
+
 /* An op's status -> an error that names the op. */
 #define ZF_ISSUE(m, op, e, ...) \
     do { \

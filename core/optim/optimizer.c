@@ -106,6 +106,8 @@ enum zf_status zf_optimizer_step(struct zf_optimizer *o, const struct zf_adam_ru
                                  struct zf_err *e)
 {
     const struct zf_params *p = &o->model->params;
+    const struct zf_device_type *t = o->model->device->type;
+    if (t->lane_phase) t->lane_phase(o->model->lane, ZF_PHASE_UPDATE);
     ISSUE(o, sum_squares, e, .x = o->model->grad, .partial = o->partial, .n = p->elements);
     ISSUE(o, clip_factor, e, .partial = o->partial, .count = chunks(p), .loss = o->loss, .clip_norm = r->clip_norm, .out = o->norm);
     ZF_TRY(update(o, r, rate, e));

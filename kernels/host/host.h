@@ -62,10 +62,22 @@ union zf_host_args {
     struct zf_host_event_args event;
 };
 
+/* Kinds of work, for the account of a lane's time. */
+enum zf_host_op {
+    ZF_HOST_OTHER,
+#define ZF_OP(name) ZF_HOST_##name,
+#include "kernels/ops.def"
+#undef ZF_OP
+    ZF_HOST_copy,
+    ZF_HOST_fill,
+    ZF_HOST_OPS
+};
+
 /* What a lane does, one at a time, on its own thread. */
 struct zf_host_work {
     enum zf_status (*run)(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e);
     bool always; /* done even after an error (events: somebody waits for them) */
+    enum zf_host_op kind;
 };
 
 /* lane.c */
@@ -79,6 +91,17 @@ enum zf_status zf_host_issue(struct zf_lane *l, const struct zf_host_work *work,
 /* From inside work: tasks 0..n-1, on the pool if there is more than one. */
 void zf_host_parallel(struct zf_lane *l, size_t tasks, void (*task)(void *ctx, size_t index), void *ctx);
 void zf_host_run_kernel(struct zf_lane *l, const struct zf_host_kernel *k, const void *args);
+
+/* Which phase the work that is issued from here on belongs to; the account of what was done, after lane_sync. */
+void zf_host_lane_phase(struct zf_lane *l, enum zf_phase phase);
+size_t zf_host_lane_profile(struct zf_lane *l, struct zf_profile_row *out, size_t room);
+
+/* profile.c */
+struct zf_host_cost {
+    double flops, bytes;
+};
+struct zf_host_cost zf_host_cost(enum zf_host_op op, const union zf_host_args *a);
+const char *zf_host_op_name(enum zf_host_op op);
 
 /* event.c */
 enum zf_status zf_host_event_new(struct zf_device *d, struct zf_event **out, struct zf_err *e);

@@ -240,7 +240,7 @@ static enum zf_status refuse(struct zf_lane *l, const char *op, const char *wron
 
 static enum zf_status issue_matmul(struct zf_lane *l, const struct zf_matmul_args *a)
 {
-    static const struct zf_host_work work = {.run = zf_host_matmul_run};
+    static const struct zf_host_work work = {.run = zf_host_matmul_run, .kind = ZF_HOST_matmul};
     const char *wrong = check_matmul(a);
     if (wrong == NOTHING) return ZF_OK;
     return wrong ? refuse(l, "matmul", wrong) : zf_host_issue(l, &work, a, sizeof *a);
@@ -255,7 +255,7 @@ static enum zf_status issue_matmul(struct zf_lane *l, const struct zf_matmul_arg
     } \
     static enum zf_status issue_##op(struct zf_lane *l, const struct zf_##op##_args *a) \
     { \
-        static const struct zf_host_work work = {.run = run_##op}; \
+        static const struct zf_host_work work = {.run = run_##op, .kind = ZF_HOST_##op}; \
         const char *wrong = check_##op(a); \
         if (wrong == NOTHING) return ZF_OK; \
         return wrong ? refuse(l, #op, wrong) : zf_host_issue(l, &work, a, sizeof *a); \
@@ -323,7 +323,7 @@ static enum zf_status run_fill(struct zf_lane *l, const union zf_host_args *a, s
 
 enum zf_status zf_host_copy(struct zf_lane *l, void *to, const void *from, size_t bytes)
 {
-    static const struct zf_host_work work = {.run = run_copy};
+    static const struct zf_host_work work = {.run = run_copy, .kind = ZF_HOST_copy};
     if (!bytes) return ZF_OK;
     if (!to || !from) return refuse(l, "copy", "the source or the destination is missing");
     struct zf_host_copy_args a = {to, from, bytes};
@@ -332,7 +332,7 @@ enum zf_status zf_host_copy(struct zf_lane *l, void *to, const void *from, size_
 
 enum zf_status zf_host_fill(struct zf_lane *l, void *to, int byte, size_t bytes)
 {
-    static const struct zf_host_work work = {.run = run_fill};
+    static const struct zf_host_work work = {.run = run_fill, .kind = ZF_HOST_fill};
     if (!bytes) return ZF_OK;
     if (!to) return refuse(l, "fill", "the destination is missing");
     struct zf_host_fill_args a = {to, bytes, byte};

@@ -15,6 +15,7 @@ enum { RING = 256, SPINS = 1000 };
 
 struct slot {
     const struct zf_host_work *work;
+    enum zf_phase phase;
     union zf_host_args args;
 };
 
@@ -24,7 +25,8 @@ struct zf_lane {
     struct zf_host *host;
     pthread_t thread;
     bool synchronous;
-    double waited; /* for the pool, by the work being done; the lane's thread only */
+    double waited;       /* for the pool, by the work being done; the lane's thread only */
+    enum zf_phase phase; /* of what is issued; the issuer's */
 
     _Atomic uint64_t issued, finished;
     atomic_bool quit, sleeps; /* sleeps: the lane's thread, for work */
@@ -35,6 +37,11 @@ struct zf_lane {
     _Atomic double busy;
     atomic_bool broken; /* error holds the first since the last lane_sync */
     struct zf_err error;
+
+    struct usage {
+        uint64_t calls;
+        double seconds, flops, bytes;
+    } used[ZF_PHASES][ZF_HOST_OPS]; /* the lane's thread's */
 
     struct slot ring[RING]; /* [finished, issued) are the lane's thread's, the rest is the issuer's */
 };
@@ -77,6 +84,17 @@ void zf_host_run_kernel(struct zf_lane *l, const struct zf_host_kernel *k, const
     zf_host_parallel(l, k->tasks(args), kernel_task, &j);
 }
 
+static void account(struct zf_lane *l, const struct slot *s, double seconds)
+{
+    struct usage *u = &l->used[s->phase][s->work->kind];
+    struct zf_host_cost cost = zf_host_cost(s->work->kind, &s->args);
+    atomic_store(&l->busy, atomic_load(&l->busy) + seconds);
+    u->calls++;
+    u->seconds += seconds;
+    u->flops += cost.flops;
+    u->bytes += cost.bytes;
+}
+
 static void perform(struct zf_lane *l, const struct slot *s)
 {
     if (atomic_load(&l->broken) && !s->work->always) return;
@@ -84,8 +102,7 @@ static void perform(struct zf_lane *l, const struct slot *s)
     double from = zf_clock();
     l->waited = 0;
     enum zf_status status = s->work->run(l, &s->args, &e);
-    if (!s->work->always)
-        atomic_store(&l->busy, atomic_load(&l->busy) + zf_clock() - from - l->waited); /* waiting for an event is no work */
+    if (!s->work->always) account(l, s, zf_clock() - from - l->waited); /* waiting for an event is no work */
     if (!status) return;
     pthread_mutex_lock(&l->lock);
     if (!atomic_load(&l->broken)) l->error = e;
@@ -152,7 +169,7 @@ static void *lane_thread(void *arg)
 enum zf_status zf_host_issue(struct zf_lane *l, const struct zf_host_work *work, const void *args, size_t size)
 {
     if (l->synchronous) {
-        struct slot s = {.work = work};
+        struct slot s = {.work = work, .phase = l->phase};
         memcpy(&s.args, args, size);
         omp_set_num_threads(1);
         perform(l, &s);
@@ -166,6 +183,7 @@ enum zf_status zf_host_issue(struct zf_lane *l, const struct zf_host_work *work,
     if (n - atomic_load(&l->finished) == RING) await_finished(l, n - RING / 2); /* one wake for half a ring */
     struct slot *s = &l->ring[n % RING];
     s->work = work;
+    s->phase = l->phase;
     memcpy(&s->args, args, size);
     atomic_store(&l->issued, n + 1);
     wake_lane(l);
@@ -189,6 +207,26 @@ enum zf_status zf_host_lane_sync(struct zf_lane *l, struct zf_err *e)
 double zf_host_lane_busy(struct zf_lane *l)
 {
     return atomic_load(&l->busy);
+}
+
+void zf_host_lane_phase(struct zf_lane *l, enum zf_phase phase)
+{
+    l->phase = phase;
+}
+
+size_t zf_host_lane_profile(struct zf_lane *l, struct zf_profile_row *out, size_t room)
+{
+    size_t n = 0;
+    for (int p = 0; p < ZF_PHASES; p++)
+        for (int op = 0; op < ZF_HOST_OPS; op++) {
+            const struct usage *u = &l->used[p][op];
+            if (!u->calls) continue;
+            if (n < room)
+                out[n] = (struct zf_profile_row){(enum zf_phase)p, zf_host_op_name((enum zf_host_op)op), u->calls, u->seconds, u->flops,
+                                                 u->bytes};
+            n++;
+        }
+    return n;
 }
 
 static void destroy(struct zf_lane *l)

@@ -9,6 +9,7 @@
 #include "core/base/rng.h"
 #include "kernels/ops.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -398,14 +399,93 @@ static void test_choice(void **state)
     assert_int_equal(zf_dtype_size(ZF_DTYPES), 0);
 }
 
+/* Calls, arithmetic and memory of each op, under the phase it was issued in; events are no work. */
+static void test_profile(void **state)
+{
+    enum { N = 64, ROWS = 3 };
+    (void)state;
+    for (int synchronous = 0; synchronous < 2; synchronous++) {
+        struct zf_device *d = device_of(2, synchronous);
+        struct zf_lane *l = lane_of(d, "profile");
+        struct zf_event *v = event_of(d);
+        struct zf_profile_row row[ROWS + 1];
+        float *x = floats(d, N * N), *y = floats(d, N * N);
+        assert_int_equal(d->type->lane_profile(l, row, ROWS), 0);
+        d->type->fill(l, x, 0, N);
+        d->type->lane_phase(l, ZF_PHASE_FORWARD);
+        for (int i = 0; i < 2; i++)
+            d->type->ops->matmul(l, &(struct zf_matmul_args){.a = x, .b = x, .c = y, .m = N, .n = N, .k = N, .lda = N, .ldb = N, .ldc = N});
+        d->type->event_record(l, v);
+        d->type->lane_phase(l, ZF_PHASE_UPDATE);
+        add(d, l, x, y, y, N);
+        must_sync(d, l);
+        assert_int_equal(d->type->lane_profile(l, row, 0), 3);
+        assert_int_equal(d->type->lane_profile(l, row, ROWS + 1), 3);
+        assert_string_equal(row[0].op, "fill");
+        assert_string_equal(zf_phase_name(row[0].phase), "other");
+        assert_true(row[0].calls == 1 && row[0].bytes == N && row[0].flops == 0);
+        assert_string_equal(row[1].op, "matmul");
+        assert_int_equal(row[1].phase, ZF_PHASE_FORWARD);
+        assert_true(row[1].calls == 2 && row[1].flops == 2 * 2.0 * N * N * N && row[1].bytes == 2 * 3 * 4.0 * N * N);
+        assert_string_equal(row[2].op, "add");
+        assert_true(row[2].phase == ZF_PHASE_UPDATE && row[2].calls == 1 && row[2].bytes == 3 * 4 * N);
+        double sum = row[0].seconds + row[1].seconds + row[2].seconds;
+        assert_true(sum > 0 && fabs(sum - d->type->lane_busy(l)) <= 1e-9 * sum);
+        d->type->event_free(v);
+        d->type->free(d, x);
+        d->type->free(d, y);
+        d->type->lane_free(l);
+        d->type->close(d);
+    }
+}
+
+/* A causal document sees half of the square, and the diagonal. */
+static void test_profile_attention(void **state)
+{
+    enum { T = 5, HEADS = 2, DIM = 8 };
+    (void)state;
+    struct zf_device *d = device_of(1, false);
+    struct zf_lane *l = lane_of(d, "profile");
+    struct zf_profile_row row;
+    struct zf_segment s[2] = {{0, T, 0, T}, {T, 1, T, 4}};
+    float *x = floats(d, 3 * HEADS * DIM * (T + 4)), *y = floats(d, HEADS * DIM * (T + 1));
+    size_t ld = 3 * HEADS * DIM;
+    d->type->ops->attention(l, &(struct zf_attention_args){.q = x,
+                                                           .k = x + HEADS * DIM,
+                                                           .v = x + 2 * HEADS * DIM,
+                                                           .o = y,
+                                                           .segments = s,
+                                                           .segment_count = 2,
+                                                           .heads = HEADS,
+                                                           .kv_heads = HEADS,
+                                                           .head_dim = DIM,
+                                                           .ldq = ld,
+                                                           .ldkv = ld,
+                                                           .ldo = HEADS * DIM,
+                                                           .scale = 1});
+    must_sync(d, l);
+    assert_int_equal(d->type->lane_profile(l, &row, 1), 1);
+    assert_true(row.flops == 4.0 * HEADS * DIM * (T * (T + 1) / 2 + 4));
+    d->type->free(d, x);
+    d->type->free(d, y);
+    d->type->lane_free(l);
+    d->type->close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),        cmocka_unit_test(test_events_between_lanes),
-        cmocka_unit_test(test_random_graph), cmocka_unit_test(test_event_moves_and_dies),
-        cmocka_unit_test(test_errors),       cmocka_unit_test(test_broken_calls),
-        cmocka_unit_test(test_busy),         cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_events_between_lanes),
+        cmocka_unit_test(test_random_graph),
+        cmocka_unit_test(test_event_moves_and_dies),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_broken_calls),
+        cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_memory),
         cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_profile_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

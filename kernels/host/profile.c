@@ -1,0 +1,174 @@
+/* What each op costs: arithmetic, and the memory it cannot do without (each operand read or written once, as if nothing were cached). With
+ * the time the lane measures that makes GFLOP/s and GB/s. Pure functions of the arguments. */
+#include "kernels/host/host.h"
+
+/* Of one call. */
+#define COST(op) static struct zf_host_cost cost_##op(const struct zf_##op##_args *a)
+#define MAKES(flops, bytes) \
+    return (struct zf_host_cost) \
+    { \
+        (double)(flops), (double)(bytes) \
+    }
+
+COST(matmul)
+{
+    double m = (double)a->m, n = (double)a->n, k = (double)a->k;
+    MAKES(2 * m * n * k, (double)zf_dtype_size(a->type) * (m * k + k * n) + (double)zf_dtype_size(a->type_c) * m * n * (1 + a->accumulate));
+}
+
+COST(bias_backward)
+{
+    MAKES(a->rows * a->n, a->rows * a->n * zf_dtype_size(a->type));
+}
+
+COST(embed)
+{
+    MAKES(0, a->rows * a->cols * zf_dtype_size(a->type) * (2u + a->accumulate));
+}
+
+COST(embed_backward)
+{
+    MAKES(a->rows * a->cols, a->rows * a->cols * (zf_dtype_size(a->type) + 2 * sizeof(float)));
+}
+
+COST(norm)
+{
+    size_t n = a->rows * a->groups * a->cols;
+    MAKES(4 * n, n * zf_dtype_size(a->type) * (a->residual ? 4 : 2));
+}
+
+COST(norm_backward)
+{
+    size_t n = a->rows * a->groups * a->cols;
+    MAKES(8 * n, n * zf_dtype_size(a->type) * (3u + a->accumulate));
+}
+
+COST(norm_backward_weight)
+{
+    size_t n = a->rows * a->groups * a->cols;
+    MAKES(3 * n, n * zf_dtype_size(a->type) * 2);
+}
+
+COST(rope)
+{
+    size_t n = a->rows * a->heads * a->head_dim;
+    MAKES(3 * n, 2 * n * zf_dtype_size(a->type));
+}
+
+/* Pairs of a query and a key it sees. */
+static double pairs(const struct zf_segment *s, size_t count)
+{
+    double sum = 0;
+    for (size_t i = 0; i < count; i++) {
+        double q = (double)s[i].q_count;
+        sum += q * (double)s[i].k_count - q * (q - 1) / 2;
+    }
+    return sum;
+}
+
+/* Elements of queries, keys and values. */
+static double heads_elements(const struct zf_segment *s, size_t count, size_t heads, size_t kv_heads, size_t head_dim, double *q)
+{
+    double keys = 0;
+    *q = 0;
+    for (size_t i = 0; i < count; i++) {
+        *q += (double)s[i].q_count * (double)(heads * head_dim);
+        keys += (double)s[i].k_count * (double)(kv_heads * head_dim);
+    }
+    return keys;
+}
+
+COST(attention)
+{
+    double q, kv = heads_elements(a->segments, a->segment_count, a->heads, a->kv_heads, a->head_dim, &q);
+    MAKES(4 * pairs(a->segments, a->segment_count) * (double)(a->heads * a->head_dim), (double)zf_dtype_size(a->type) * 2 * (q + kv));
+}
+
+COST(attention_backward)
+{
+    double q, kv = heads_elements(a->segments, a->segment_count, a->heads, a->kv_heads, a->head_dim, &q);
+    MAKES(10 * pairs(a->segments, a->segment_count) * (double)(a->heads * a->head_dim), (double)zf_dtype_size(a->type) * 4 * (q + kv));
+}
+
+COST(activation)
+{
+    size_t n = a->rows * a->n;
+    MAKES(8 * n, n * zf_dtype_size(a->type) * (a->kind == ZF_SWIGLU ? 3 : 2));
+}
+
+COST(activation_backward)
+{
+    size_t n = a->rows * a->n;
+    MAKES(12 * n, n * zf_dtype_size(a->type) * (a->kind == ZF_SWIGLU ? 5 : 3));
+}
+
+COST(add)
+{
+    MAKES(a->n, 3 * a->n * zf_dtype_size(a->type));
+}
+
+COST(copy_rows)
+{
+    MAKES(0, 2 * a->rows * a->cols * zf_dtype_size(a->type));
+}
+
+COST(cross_entropy)
+{
+    size_t n = a->rows * a->n;
+    MAKES(8 * n, n * (sizeof(float) + (a->gradient ? zf_dtype_size(a->type) : 0)));
+}
+
+COST(sum_losses)
+{
+    MAKES(a->rows, a->rows * sizeof(float));
+}
+
+COST(sum_squares)
+{
+    MAKES(2 * a->n, a->n * sizeof(float));
+}
+
+COST(clip_factor)
+{
+    MAKES(a->count, a->count * sizeof(double));
+}
+
+COST(adamw)
+{
+    MAKES(15 * a->n, a->n * (7 * sizeof(float) + (a->weights ? zf_dtype_size(a->type) : 0)));
+}
+
+COST(cast)
+{
+    MAKES(0, a->n * (zf_dtype_size(a->type) + zf_dtype_size(a->from_type)));
+}
+
+struct zf_host_cost zf_host_cost(enum zf_host_op op, const union zf_host_args *a)
+{
+    switch (op) {
+#define ZF_OP(name) \
+    case ZF_HOST_##name: \
+        return cost_##name(&a->name);
+#include "kernels/ops.def"
+#undef ZF_OP
+    case ZF_HOST_copy: return (struct zf_host_cost){0, 2 * (double)a->copy.bytes};
+    case ZF_HOST_fill: return (struct zf_host_cost){0, (double)a->fill.bytes};
+    case ZF_HOST_OTHER:
+    case ZF_HOST_OPS: break;
+    }
+    return (struct zf_host_cost){0};
+}
+
+static const char *const op_names[ZF_HOST_OPS] = {
+    [ZF_HOST_OTHER] = "other",
+#define ZF_OP(name) [ZF_HOST_##name] = #name,
+#include "kernels/ops.def"
+#undef ZF_OP
+    [ZF_HOST_copy] = "copy",
+    [ZF_HOST_fill] = "fill",
+};
+
+const char *zf_host_op_name(enum zf_host_op op)
+{
+    return op_names[op];
+}
