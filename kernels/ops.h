@@ -238,6 +238,122 @@ struct zf_cast_args {
     size_t n;
 };
 
+/* ---- channels: rows of a matrix that two halves own (core/pipeline). A list gives the number of each row; NULL: row r is number r. ----
+ */
+
+/* sums[r][0] = sum of squares, sums[r][1] = sum of magnitudes of g[r][cols]: fp32 over pieces of at most 256 columns, pieces added in
+ * double. */
+struct zf_row_sums_args {
+    const float *g; /* [rows][cols] */
+    double *sums;   /* [rows][2] */
+    size_t rows, cols;
+};
+
+/* to[to_list[r]][cols] = from[from_list[r]][cols], to nearest where that narrows. Where type = from_type bits are copied (32-bit integers
+ * pass as F32). No number twice in to_list. */
+struct zf_move_rows_args {
+    enum zf_dtype type, from_type; /* of to, of from: F32, BF16 */
+    void *to;
+    const void *from;
+    const uint32_t *to_list, *from_list;
+    size_t rows, cols;
+};
+
+/* What a step's gradient does to rows of the CPU half: it is rounded to bus_type and packed for the way to the host, and, where rows are
+ * optimistic, they move by what this gradient is expected to do to them (golden/zenflow_oracle.py, `provisional`):
+ *   g = clip * gradient;  w -= rate * g / (sqrt(beta2 * channel[n] * column[c] + (1 - beta2) g^2) + eps),  n = list[r]
+ * A row whose channel[n] is not above 0 does not move; none does where a partial sum of squares is not finite. The move takes the gradient
+ * as it is, not as it is rounded for the bus. */
+struct zf_hand_over_args {
+    enum zf_dtype type, bus_type; /* of weights; of packed */
+    const float *g;               /* [*][cols] */
+    const uint32_t *list;         /* [rows] */
+    void *packed;                 /* [rows][cols]; NULL: nothing is packed */
+    void *weights;                /* [*][cols]; NULL: nothing moves */
+    const float *channel;         /* [*] mean second moment of a row of the matrix */
+    const float *column;          /* [cols] that of a column, relative to the mean of all */
+    const double *partial;        /* [partials] of the matrix */
+    size_t partials, rows, cols;
+    float clip;
+    double rate, beta2, eps;
+    uint64_t seed, step, first; /* BF16 weights are rounded by chance: a function of (seed, step, first + n*cols + c) */
+};
+
+/* AdamW of rows (formulas: zf_adamw_args, the gradient rounded to bus_type, then times clip): row r of the state is number list[r] of g and
+ * of weights. t[r]: updates the row has had; it is counted up. master NULL: F32 weights are the masters themselves. */
+struct zf_adamw_rows_args {
+    enum zf_dtype type, bus_type;
+    void *weights;         /* [*][cols] of type */
+    float *master, *m, *v; /* [rows][cols] */
+    uint32_t *t;           /* [rows] */
+    const uint32_t *list;  /* [rows] */
+    const float *g;        /* [*][cols] */
+    size_t rows, cols;
+    float clip;
+    double lr, beta1, beta2, eps, decay;
+    bool stochastic;
+    uint64_t seed, first; /* as in zf_adamw_args, with t the row's own count and first + n*cols + c the element */
+};
+
+/* Rows in pieces of memory: row r of `cols` elements is number r % chunk_rows of chunk[r / chunk_rows]. */
+struct zf_chunked {
+    void *const *chunk;
+    size_t chunk_rows;
+};
+
+/* One entry of a window: the gradients of a step, what they are multiplied with, the learning rate. */
+struct zf_entry {
+    struct zf_chunked g;
+    float scale;
+    double lr;
+};
+
+/* The CPU half's update of a window: for each entry in order one AdamW, with gradient scale * g (formulas: zf_adamw_args). All entries of a
+ * row are applied while the row is in the cache. Then its visible copy: the master; with ahead > 0 master - ahead * (m / (1-b1^t)) /
+ * (sqrt(v / (1-b2^t)) + eps) No entries: only the visible copy is made. */
+struct zf_serve_rows_args {
+    enum zf_dtype type, g_type; /* of visible; of the entries */
+    float *master, *m, *v;      /* [rows][cols] */
+    uint32_t *t;                /* [rows] updates so far; counted up */
+    const uint32_t *list;       /* [rows] numbers, for rounding by chance alone; NULL: r */
+    const struct zf_entry *entries;
+    size_t entry_count, rows, cols;
+    struct zf_chunked visible; /* of `type`; chunk NULL: none is made */
+    double ahead, beta1, beta2, eps, decay;
+    bool stochastic;
+    uint64_t seed, first; /* as in zf_adamw_rows_args */
+};
+
+/* sum[r] = (sum[r] if add) + scale * g[r], in fp32. */
+struct zf_fold_rows_args {
+    enum zf_dtype type;       /* of g */
+    struct zf_chunked g, sum; /* sum is F32 */
+    size_t rows, cols;
+    float scale;
+    bool add;
+};
+
+/* Second moments without their bias, vhat = v / (1 - beta2^t), of state rows list[r]: channel[to_list[r]] = mean over the row; column: sums
+ * over all rows in ZF_COLUMN_PARTS parts of rows (parts by shape alone), for zf_column_shares. Either may be NULL. A row with t = 0 counts
+ * as 0. */
+enum { ZF_COLUMN_PARTS = 64 };
+struct zf_vhat_rows_args {
+    const float *v;    /* [*][cols] */
+    const uint32_t *t; /* [*] */
+    const uint32_t *list, *to_list;
+    float *channel;
+    double *column; /* [ZF_COLUMN_PARTS][cols]; parts without rows are set to 0 */
+    size_t rows, cols;
+    double beta2;
+};
+
+/* share[c] = (sum over the parts of column[.][c] / rows) / (the same, mean over all c); 1 where that mean is not above 0. */
+struct zf_column_shares_args {
+    const double *column; /* [ZF_COLUMN_PARTS][cols] */
+    float *share;         /* [cols] */
+    size_t rows, cols;
+};
+
 struct zf_ops {
 #define ZF_OP(name) enum zf_status (*name)(struct zf_lane * lane, const struct zf_##name##_args *args);
 #include "kernels/ops.def"
