@@ -6,7 +6,14 @@
 #include <stdint.h>
 
 /* Streams keep the users of one seed apart. */
-enum zf_stream { ZF_STREAM_INIT = 1, ZF_STREAM_SHUFFLE = 2, ZF_STREAM_SAMPLE = 3, ZF_STREAM_ROUND = 4, ZF_STREAM_TEST = 5 };
+enum zf_stream {
+    ZF_STREAM_INIT = 1,
+    ZF_STREAM_SHUFFLE = 2,
+    ZF_STREAM_SAMPLE = 3,
+    ZF_STREAM_ROUND = 4,
+    ZF_STREAM_TEST = 5,
+    ZF_STREAM_MOVE = 6
+};
 
 struct zf_u32x4 {
     uint32_t v[4];

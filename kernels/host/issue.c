@@ -223,6 +223,84 @@ static const char *check_cast(const struct zf_cast_args *a)
     return NULL;
 }
 
+/* ---- rows: tables of chunks and entries are read when the op runs, so only that there are some is looked at here ---- */
+
+static const char *check_row_sums(const struct zf_row_sums_args *a)
+{
+    if (!a->rows || !a->cols) return NOTHING;
+    NEEDS(a->g && a->sums, "g or sums is missing");
+    return NULL;
+}
+
+static const char *check_move_rows(const struct zf_move_rows_args *a)
+{
+    if (!a->rows || !a->cols) return NOTHING;
+    HAS_TYPE(a);
+    NEEDS(floats(a->from_type), "the host device moves rows of f32 and bf16 only");
+    NEEDS(a->from && a->to, "from or to is missing");
+    return NULL;
+}
+
+static const char *check_hand_over(const struct zf_hand_over_args *a)
+{
+    if (!a->rows || !a->cols || (!a->packed && !a->weights)) return NOTHING;
+    HAS_TYPE(a);
+    NEEDS(floats(a->bus_type), "bus_type must be f32 or bf16");
+    NEEDS(a->g, "g is missing");
+    NEEDS(!a->weights || (a->channel && a->column), "weights move by channel and column, of which one is missing");
+    NEEDS(!a->weights || a->partial || !a->partials, "partial is missing");
+    return NULL;
+}
+
+static const char *check_adamw_rows(const struct zf_adamw_rows_args *a)
+{
+    if (!a->rows || !a->cols) return NOTHING;
+    HAS_TYPE(a);
+    NEEDS(floats(a->bus_type), "bus_type must be f32 or bf16");
+    NEEDS(a->m && a->v && a->t && a->g, "m, v, t or g is missing");
+    NEEDS(a->master || (a->weights && a->type == ZF_F32), "master is missing, and only f32 weights are masters themselves");
+    NEEDS(a->weights != a->master, "masters that are the weights are given as weights alone");
+    return NULL;
+}
+
+static bool chunks(const struct zf_chunked *c)
+{
+    return c->chunk && c->chunk_rows;
+}
+
+static const char *check_serve_rows(const struct zf_serve_rows_args *a)
+{
+    if (!a->rows || !a->cols || (!a->entry_count && !a->visible.chunk)) return NOTHING;
+    HAS_TYPE(a);
+    NEEDS(!a->entry_count || (floats(a->g_type) && a->entries), "entries are missing, or neither f32 nor bf16");
+    NEEDS(a->master && a->m && a->v && a->t, "master, m, v or t is missing");
+    NEEDS(!a->visible.chunk || a->visible.chunk_rows, "visible has chunks of no rows");
+    NEEDS(a->ahead >= 0, "ahead is negative or not a number");
+    return NULL;
+}
+
+static const char *check_fold_rows(const struct zf_fold_rows_args *a)
+{
+    if (!a->rows || !a->cols) return NOTHING;
+    HAS_TYPE(a);
+    NEEDS(chunks(&a->g) && chunks(&a->sum), "g or sum is missing, or has chunks of no rows");
+    return NULL;
+}
+
+static const char *check_vhat_rows(const struct zf_vhat_rows_args *a)
+{
+    if (!a->cols || (!a->channel && !a->column) || (!a->rows && !a->column)) return NOTHING;
+    NEEDS(!a->rows || (a->v && a->t), "v or t is missing");
+    return NULL;
+}
+
+static const char *check_column_shares(const struct zf_column_shares_args *a)
+{
+    if (!a->cols) return NOTHING;
+    NEEDS(a->column && a->share, "column or share is missing");
+    return NULL;
+}
+
 static enum zf_status run_fail(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e)
 {
     (void)l;

@@ -143,6 +143,50 @@ COST(cast)
     MAKES(0, a->n * (zf_dtype_size(a->type) + zf_dtype_size(a->from_type)));
 }
 
+COST(row_sums)
+{
+    MAKES(4 * a->rows * a->cols, a->rows * (a->cols * sizeof(float) + 2 * sizeof(double)));
+}
+
+COST(move_rows)
+{
+    MAKES(0, a->rows * a->cols * (zf_dtype_size(a->type) + zf_dtype_size(a->from_type)));
+}
+
+COST(hand_over)
+{
+    size_t n = a->rows * a->cols, packed = a->packed ? zf_dtype_size(a->bus_type) : 0, moved = a->weights ? 2 * zf_dtype_size(a->type) : 0;
+    MAKES(a->weights ? 9 * n : 0, n * (sizeof(float) + packed + moved));
+}
+
+COST(adamw_rows)
+{
+    size_t n = a->rows * a->cols;
+    MAKES(15 * n, n * (7 * sizeof(float) + (a->master && a->weights ? zf_dtype_size(a->type) : 0)));
+}
+
+COST(serve_rows)
+{
+    size_t n = a->rows * a->cols, shown = a->visible.chunk ? zf_dtype_size(a->type) : 0;
+    size_t state = a->entry_count ? 6 : a->ahead > 0 ? 3 : 1;
+    MAKES(15 * n * a->entry_count, n * (state * sizeof(float) + a->entry_count * zf_dtype_size(a->g_type) + shown));
+}
+
+COST(fold_rows)
+{
+    MAKES(2 * a->rows * a->cols, a->rows * a->cols * (zf_dtype_size(a->type) + sizeof(float) * (1u + a->add)));
+}
+
+COST(vhat_rows)
+{
+    MAKES(3 * a->rows * a->cols, a->rows * a->cols * sizeof(float) + (a->column ? ZF_COLUMN_PARTS * a->cols * sizeof(double) : 0));
+}
+
+COST(column_shares)
+{
+    MAKES(ZF_COLUMN_PARTS * a->cols, a->cols * (ZF_COLUMN_PARTS * sizeof(double) + sizeof(float)));
+}
+
 struct zf_host_cost zf_host_cost(enum zf_host_op op, const union zf_host_args *a)
 {
     switch (op) {
