@@ -32,6 +32,9 @@ enum zf_memory_kind {
     X(LOGITS, "logits") \
     X(CACHE, "key/value cache") \
     X(BATCH, "batch") \
+    X(CPU_STATE, "CPU half") \
+    X(SLOTS, "gradient slots") \
+    X(STAGING, "staging") \
     X(OTHER, "other")
 /* clang-format on */
 enum zf_mem_tag {

@@ -162,6 +162,11 @@ static enum zf_status layer_backward(struct zf_model *m, struct zf_workspace *w,
     return round_sum(m, w, w->dres, n, e);
 }
 
+static enum zf_status after(const struct zf_model *m, int layer, struct zf_err *e)
+{
+    return m->hooks.after_layer ? m->hooks.after_layer(m->hooks.ctx, layer, e) : ZF_OK;
+}
+
 enum zf_status zf_backward(struct zf_model *m, struct zf_workspace *w, size_t rows, size_t segments, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
@@ -176,6 +181,11 @@ enum zf_status zf_backward(struct zf_model *m, struct zf_workspace *w, size_t ro
         ZF_TRY(norm_backward(m, ZF_SLOT_FINAL_NORM_W, -1, w->sf, w->statsf, dfinal, w->dres, false, rows, e));
     else
         ZF_ISSUE(m, copy_rows, e, .type = m->dtype, .from = dfinal, .to = w->dres, .rows = rows, .cols = h, .ld_from = h, .ld_to = h);
-    for (int l = (int)c->layers - 1; l >= 0; l--) ZF_TRY(layer_backward(m, w, l, rows, segments, e));
-    return embed_backward(m, w, rows, e);
+    ZF_TRY(after(m, (int)c->layers, e));
+    for (int l = (int)c->layers - 1; l >= 0; l--) {
+        ZF_TRY(layer_backward(m, w, l, rows, segments, e));
+        ZF_TRY(after(m, l, e));
+    }
+    ZF_TRY(embed_backward(m, w, rows, e));
+    return after(m, -1, e);
 }

@@ -136,15 +136,22 @@ static enum zf_status embed(struct zf_model *m, struct zf_workspace *w, void *x,
     return ZF_OK;
 }
 
+static enum zf_status before(const struct zf_model *m, int layer, struct zf_err *e)
+{
+    return m->hooks.before_layer ? m->hooks.before_layer(m->hooks.ctx, layer, e) : ZF_OK;
+}
+
 enum zf_status zf_forward(struct zf_model *m, struct zf_workspace *w, size_t rows, size_t segments, struct zf_cache *cache,
                           struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     bool pre = c->pre_norm;
     int last = (int)c->layers - 1;
+    ZF_TRY(before(m, -1, e));
     ZF_TRY(embed(m, w, pre ? w->layers[0].s1 : w->layers[0].in1, rows, e));
     for (int l = 0; l <= last; l++) {
         struct zf_layer_buffers *b = &w->layers[l];
+        ZF_TRY(before(m, l, e));
         if (pre && l == 0) ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, b->s1, NULL, NULL, b->in1, b->stats1, rows, e));
         if (pre && l > 0) ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, w->layers[l - 1].s2, w->branch, b->s1, b->in1, b->stats1, rows, e));
         ZF_TRY(attention(m, w, l, rows, segments, cache, e));
@@ -157,6 +164,7 @@ enum zf_status zf_forward(struct zf_model *m, struct zf_workspace *w, size_t row
             ZF_TRY(
                 norm(m, ZF_SLOT_MLP_NORM_W, l, b->in2, w->branch, b->s2, l < last ? w->layers[l + 1].in1 : w->final, b->stats2, rows, e));
     }
+    ZF_TRY(before(m, last + 1, e));
     const void *s2 = w->layers[last].s2;
     if (pre && c->final_norm) ZF_TRY(norm(m, ZF_SLOT_FINAL_NORM_W, -1, s2, w->branch, w->sf, w->final, w->statsf, rows, e));
     if (pre && !c->final_norm) ZF_ISSUE(m, add, e, .type = m->dtype, .a = s2, .b = w->branch, .y = w->final, .n = rows * w->w.h);

@@ -13,6 +13,15 @@
 
 struct zf_workspace;
 
+/* Told as work is issued: before_layer, before what uses its weights (forward; -1: the embeddings, layers: what follows the last layer);
+ * after_layer, behind what completes its gradients for this micro-batch (backward; layers first, -1 last, a tied head's with it). Either may
+ * be NULL. */
+struct zf_model_hooks {
+    void *ctx;
+    enum zf_status (*before_layer)(void *ctx, int layer, struct zf_err *e);
+    enum zf_status (*after_layer)(void *ctx, int layer, struct zf_err *e);
+};
+
 struct zf_model {
     struct zf_model_config config;
     struct zf_params params;
@@ -24,6 +33,7 @@ struct zf_model {
     float *master;             /* [params.elements]; = weights in f32; NULL in bf16 without training */
     float *grad;               /* [params.elements]; NULL until zf_model_reserve with training */
     struct zf_workspace *work; /* activations for the largest micro-batch */
+    struct zf_model_hooks hooks;
 };
 
 /* Sizes of the workspace, by the same function that lays it out: the plan and the allocation cannot disagree. */

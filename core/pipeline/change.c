@@ -1,0 +1,133 @@
+/* Between two steps: settling, draining, a new policy. Nothing here is in a hurry; lanes are waited for. */
+#include "core/pipeline/impl.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Owners where the ratio alone decides them. */
+static enum zf_status assign_all(struct zf_pipeline *p, bool to_device, struct zf_err *e)
+{
+    size_t most = 1;
+    for (size_t i = 0; i < p->matrices; i++)
+        if (p->matrix[i].channels > most) most = p->matrix[i].channels;
+    uint8_t *chosen = malloc(most);
+    if (!chosen) return zf_fail_memory(e, "channels that change owner");
+    memset(chosen, to_device, most);
+    enum zf_status s = ZF_OK;
+    for (size_t i = 0; !s && i < p->matrices; i++) {
+        struct zf_matrix *x = &p->matrix[i];
+        size_t count = to_device ? x->channels : 0;
+        if (!x->assigned || x->device.rows != count) s = zf_pipeline_assign(p, x, chosen, count, e);
+        x->arrived = 0;
+    }
+    free(chosen);
+    return s;
+}
+
+enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e)
+{
+    size_t before = 0;
+    for (size_t i = 0; i < p->matrices; i++) {
+        struct zf_matrix *x = &p->matrix[i];
+        size_t own = x->channels * x->length;
+        zf_window_start(&x->window, &p->policy, p->step, before, own, p->parameters);
+        before += own;
+    }
+    return zf_policy_selects(&p->policy) ? ZF_OK : assign_all(p, p->policy.ratio >= 1, e);
+}
+
+enum zf_status zf_pipeline_settle(struct zf_pipeline *p, struct zf_err *e)
+{
+    for (size_t i = 0; i < p->matrices; i++)
+        if (p->matrix[i].visible_due) ZF_TRY(zf_pipeline_show(p, &p->matrix[i], p->policy.optimistic, true, e));
+    ZF_TRY(zf_pipeline_sync(p, e));
+    zf_pipeline_exhume(p, UINT64_MAX);
+    return ZF_OK;
+}
+
+static enum zf_status drain(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)
+{
+    struct zf_window *w = &x->window;
+    bool windows = w->up.any || x->open.count;
+    struct zf_update now = {.rule = p->rule, .cpu_update = p->policy.cpu_update};
+    if (w->up.any && !w->up.served) ZF_TRY(zf_pipeline_serve(p, x, &x->up, true, e));
+    if (x->open.count) {
+        x->open.rule = p->rule;
+        x->open.cpu_rate = p->policy.cpu_rate;
+        ZF_TRY(zf_pipeline_serve(p, x, &x->open, true, e));
+    }
+    if ((windows || p->policy.optimistic) && zf_cpu_rows(x)) {
+        ZF_TRY(zf_pipeline_stage(p, x, &now, true, e));
+        if (windows && p->policy.optimistic) {
+            ZF_TRY(zf_pipeline_statistics(p, x, NULL, NULL, zf_cpu_rows(x), false, p->rule.beta2, e));
+            ZF_TRY(zf_pipeline_record(p, p->host, p->cpu, x->served, e));
+        }
+        ZF_TRY(zf_pipeline_show(p, x, windows && p->policy.optimistic, false, e));
+    }
+    ZF_TRY(zf_pipeline_sync(p, e));
+    ZF_TRY(zf_update_clear(p, &x->open, 0, e));
+    ZF_TRY(zf_update_clear(p, &x->up, 0, e));
+    w->up.any = false;
+    w->entries = 0;
+    return ZF_OK;
+}
+
+enum zf_status zf_pipeline_drain(struct zf_pipeline *p, struct zf_err *e)
+{
+    ZF_TRY(zf_pipeline_settle(p, e));
+    for (size_t i = 0; i < p->matrices; i++) ZF_TRY(drain(p, &p->matrix[i], e));
+    zf_pipeline_exhume(p, UINT64_MAX);
+    return ZF_OK;
+}
+
+/* Staging of a served window was made under the other rule. Rows that have arrived since are not among it. */
+static enum zf_status stage_again(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)
+{
+    size_t rows = zf_cpu_rows(x), kept = 0;
+    uint8_t *was = calloc(x->channels, 1);
+    uint32_t *from = p->list_seen, *to = p->list_seen + x->channels;
+    if (!was) return zf_fail_memory(e, "a change");
+    for (size_t r = 0; r < x->staged_rows; r++)
+        if (x->staged[r] != UINT32_MAX) was[x->staged[r]] = 1;
+    bool nothing = x->staged_rows == 0;
+    enum zf_status s = zf_pipeline_stage(p, x, &x->up, !p->policy.optimistic, e);
+    for (size_t r = 0; r < rows; r++) {
+        if (!was[x->staged[r]]) {
+            x->staged[r] = UINT32_MAX;
+            x->staged_moved = true;
+        } else {
+            from[kept] = (uint32_t)r;
+            to[kept++] = (uint32_t)r;
+        }
+    }
+    if (nothing) x->staged_rows = 0;
+    free(was);
+    if (!s && p->policy.optimistic && kept) {
+        s = zf_pipeline_statistics(p, x, from, to, kept, true, x->up.rule.beta2, e);
+        if (!s) s = zf_pipeline_record(p, p->host, p->cpu, x->served, e);
+    }
+    return s ? s : zf_pipeline_sync(p, e);
+}
+
+void zf_pipeline_reselect(struct zf_pipeline *p)
+{
+    for (size_t i = 0; i < p->matrices; i++) p->matrix[i].window.selected = 0;
+}
+
+enum zf_status zf_pipeline_change(struct zf_pipeline *p, const struct zf_policy *policy, const struct zf_adam_rule *rule, int *change,
+                                  struct zf_err *e)
+{
+    *change = zf_policy_compare(&p->policy, policy);
+    bool toggled = p->policy.optimistic != policy->optimistic;
+    if (*change) ZF_TRY(zf_pipeline_settle(p, e));
+    if (*change & ZF_CHANGE_DRAIN) ZF_TRY(zf_pipeline_drain(p, e));
+    if (*change & ZF_CHANGE_RESELECT) zf_pipeline_reselect(p);
+    p->policy = *policy;
+    p->rule = *rule;
+    if (*change & ZF_CHANGE_DRAIN) return zf_pipeline_begin_windows(p, e);
+    for (size_t i = 0; toggled && i < p->matrices; i++) {
+        struct zf_matrix *x = &p->matrix[i];
+        if (x->window.up.any && x->window.up.served && zf_cpu_rows(x)) ZF_TRY(stage_again(p, x, e));
+    }
+    return ZF_OK;
+}

@@ -1,0 +1,71 @@
+/* Private to core/pipeline. step.c issues a step, cpu.c the CPU half's work, show.c what becomes visible, owners.c who owns which channel,
+ * change.c changes between steps, memory.c what is allocated. */
+#ifndef ZF_PIPELINE_IMPL_H
+#define ZF_PIPELINE_IMPL_H
+
+#include "core/pipeline/pipeline.h"
+
+#define ISSUE_TO(p, dev, lane_, op, e, ...) \
+    do { \
+        enum zf_status issued_ = (dev)->type->ops->op((lane_), &(struct zf_##op##_args){__VA_ARGS__}); \
+        if (issued_ != ZF_OK) return zf_lane_refused((dev), (lane_), issued_, #op, (e)); \
+    } while (0)
+#define ISSUE(p, op, e, ...) ISSUE_TO(p, (p)->device, (p)->compute, op, e, __VA_ARGS__)
+#define ISSUE_CPU(p, op, e, ...) ISSUE_TO(p, (p)->host, (p)->cpu, op, e, __VA_ARGS__)
+
+struct zf_grave {
+    void *memory;
+    uint64_t after; /* freed when a later step's norm has been seen */
+};
+
+/* memory.c */
+enum zf_status zf_pipeline_bury(struct zf_pipeline *p, void *memory, uint64_t after, struct zf_err *e);
+void zf_pipeline_exhume(struct zf_pipeline *p, uint64_t step); /* frees what was buried before */
+enum zf_status zf_half_alloc(struct zf_pipeline *p, struct zf_half *h, bool on_device, size_t rows, size_t length, bool master,
+                             struct zf_err *e);
+void zf_half_free(struct zf_pipeline *p, struct zf_half *h, bool on_device);
+/* Gives slots and staging back and forgets the window. */
+enum zf_status zf_update_clear(struct zf_pipeline *p, struct zf_update *u, uint64_t after, struct zf_err *e);
+enum zf_status zf_pipeline_sync(struct zf_pipeline *p, struct zf_err *e); /* waits for all lanes */
+
+/* The lane waits, or says it is done so far. */
+enum zf_status zf_pipeline_wait(struct zf_pipeline *p, struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e);
+enum zf_status zf_pipeline_record(struct zf_pipeline *p, struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e);
+enum zf_status zf_pipeline_copy(struct zf_pipeline *p, struct zf_lane *l, void *to, const void *from, size_t bytes, struct zf_err *e);
+
+static inline size_t zf_cpu_rows(const struct zf_matrix *x)
+{
+    return x->assigned ? x->cpu.rows : 0;
+}
+static inline void *zf_matrix_weights(const struct zf_pipeline *p, const struct zf_param *q)
+{
+    return (char *)p->model->weights + q->offset * zf_dtype_size(p->model->dtype);
+}
+
+/* step.c */
+enum zf_status zf_pipeline_hand_over(struct zf_pipeline *p, struct zf_matrix *x, bool pack, bool move, struct zf_err *e);
+enum zf_status zf_pipeline_before_layer(void *ctx, int layer, struct zf_err *e);
+enum zf_status zf_pipeline_after_layer(void *ctx, int layer, struct zf_err *e);
+
+/* cpu.c */
+enum zf_status zf_pipeline_fold(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e);
+enum zf_status zf_pipeline_serve(struct zf_pipeline *p, struct zf_matrix *x, struct zf_update *u, bool exact, struct zf_err *e);
+/* Visible rows of all the CPU half as it is: the master, or ahead of it. Into staging. */
+enum zf_status zf_pipeline_stage(struct zf_pipeline *p, struct zf_matrix *x, const struct zf_update *u, bool exact, struct zf_err *e);
+enum zf_status zf_pipeline_statistics(struct zf_pipeline *p, struct zf_matrix *x, const uint32_t *list, const uint32_t *to_list, size_t rows,
+                                      bool columns, double beta2, struct zf_err *e);
+double zf_update_ahead(const struct zf_pipeline *p, const struct zf_matrix *x, const struct zf_update *u);
+
+/* show.c */
+enum zf_status zf_pipeline_show(struct zf_pipeline *p, struct zf_matrix *x, bool moments, bool columns, struct zf_err *e);
+enum zf_status zf_pipeline_show_layer(struct zf_pipeline *p, int layer, struct zf_err *e);
+
+/* change.c */
+enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e);
+
+/* owners.c */
+enum zf_status zf_pipeline_select(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e); /* with this step's scores; waits */
+/* The channels that are `chosen` become the device half's, all others the CPU half's, with their state. Lanes are idle. */
+enum zf_status zf_pipeline_assign(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, size_t count, struct zf_err *e);
+
+#endif

@@ -1,0 +1,422 @@
+/* Who owns which channel: selection by score, and the migration of state that follows from it. All of it happens while the lanes are idle. */
+#include "core/pipeline/impl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- which channels are best ---- */
+
+/* Better: a higher score; of equal ones the lower index. */
+static bool better(const double *score, uint32_t a, uint32_t b)
+{
+    return score[2 * a] != score[2 * b] ? score[2 * a] > score[2 * b] : a < b;
+}
+
+static void exchange_two(uint32_t *a, uint32_t *b)
+{
+    uint32_t x = *a;
+    *a = *b;
+    *b = x;
+}
+
+/* Brings the n best of all[count] to the front (quickselect, middle of three). No two are equally good. */
+static void best_first(const double *score, uint32_t *all, size_t count, size_t n)
+{
+    for (size_t low = 0, high = count; low < n && n < high;) {
+        size_t last = high - 1, middle = low + (last - low) / 2, place = low;
+        if (better(score, all[middle], all[low])) exchange_two(&all[middle], &all[low]);
+        if (better(score, all[last], all[low])) exchange_two(&all[last], &all[low]);
+        if (better(score, all[middle], all[last])) exchange_two(&all[middle], &all[last]); /* the middle one of three is last */
+        for (size_t i = low; i < last; i++)
+            if (better(score, all[i], all[last])) exchange_two(&all[i], &all[place++]);
+        exchange_two(&all[place], &all[last]); /* all before it are better, all behind it are not */
+        if (n <= place)
+            high = place;
+        else
+            low = place + 1;
+    }
+}
+
+static size_t quota(const struct zf_pipeline *p, const struct zf_matrix *x)
+{
+    size_t n = (size_t)floor(p->policy.ratio * (double)x->channels + 0.5);
+    return n < 1 ? 1 : n > x->channels ? x->channels : n;
+}
+
+/* ---- rows of a half, to and from plain host memory ---- */
+
+/* An array of a half's rows; stride: elements of a row. by: slots, or (an f32 device half's master is the weight itself) channels. */
+struct array {
+    float *base;
+    size_t cols;
+    bool by_channel;
+};
+enum { ARRAYS = 4 }; /* master, m, v, t */
+
+static void arrays_of(const struct zf_pipeline *p, const struct zf_matrix *x, const struct zf_half *h, struct array out[ARRAYS])
+{
+    bool weights = h == &x->device && p->model->dtype == ZF_F32;
+    out[0] = (struct array){weights ? zf_matrix_weights(p, x->param) : h->master, x->length, weights};
+    out[1] = (struct array){h->m, x->length, false};
+    out[2] = (struct array){h->v, x->length, false};
+    out[3] = (struct array){(float *)(void *)h->t, 1, false};
+}
+
+static enum zf_status send_list(struct zf_pipeline *p, const uint32_t *list, size_t n, struct zf_err *e)
+{
+    memcpy(p->list_seen, list, n * sizeof *list);
+    return zf_pipeline_copy(p, p->compute, p->list, p->list_seen, n * sizeof *list, e);
+}
+
+/* n rows of device memory, which fit a piece of the ring, to `host`. Waits. */
+static enum zf_status fetch(struct zf_pipeline *p, const float *base, size_t cols, const uint32_t *list, size_t n, float *host,
+                            struct zf_err *e)
+{
+    ZF_TRY(send_list(p, list, n, e));
+    ISSUE(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = p->down.piece[0], .from = base, .from_list = p->list, .rows = n,
+          .cols = cols);
+    ZF_TRY(zf_pipeline_copy(p, p->compute, host, p->down.piece[0], n * cols * sizeof *host, e));
+    return p->device->type->lane_sync(p->compute, e);
+}
+
+static enum zf_status store(struct zf_pipeline *p, float *base, size_t cols, const uint32_t *list, size_t n, const float *host,
+                            struct zf_err *e)
+{
+    ZF_TRY(send_list(p, list, n, e));
+    ZF_TRY(zf_pipeline_copy(p, p->compute, p->up.piece[0], host, n * cols * sizeof *host, e));
+    ISSUE(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = base, .from = p->up.piece[0], .to_list = p->list, .rows = n,
+          .cols = cols);
+    return p->device->type->lane_sync(p->compute, e);
+}
+
+/* A row's way: where it is, where it goes. */
+struct way {
+    uint32_t channel, from, to; /* slots */
+};
+
+static void gather_host(const struct array *a, const struct way *w, size_t n, float *out)
+{
+    for (size_t i = 0; i < n; i++) memcpy(out + i * a->cols, a->base + w[i].from * a->cols, a->cols * sizeof *out);
+}
+
+static void scatter_host(const struct array *a, const struct way *w, size_t n, const float *in)
+{
+    for (size_t i = 0; i < n; i++) memcpy(a->base + w[i].to * a->cols, in + i * a->cols, a->cols * sizeof *in);
+}
+
+/* Rows that the device half gives (down) and takes (up), some at a time: where they only change places, the two are of equal number and each
+ * writes where the other was read. numbers: scratch for as many. */
+static enum zf_status exchange(struct zf_pipeline *p, const struct array from_device[ARRAYS], const struct array to_cpu[ARRAYS],
+                               const struct way *down, size_t downs, const struct array from_cpu[ARRAYS],
+                               const struct array to_device[ARRAYS], const struct way *up, size_t ups, struct zf_err *e)
+{
+    size_t cols = from_device[1].cols ? from_device[1].cols : from_cpu[1].cols, most = p->down.bytes / (cols * sizeof(float));
+    size_t all = downs > ups ? downs : ups;
+    if (most > all) most = all;
+    if (!all) return ZF_OK;
+    float *buffer = malloc(2 * most * cols * sizeof *buffer);
+    uint32_t *list = malloc(most * sizeof *list);
+    enum zf_status s = buffer && list ? ZF_OK : zf_fail_memory(e, "channels that change owner");
+    for (size_t at = 0; !s && at < all; at += most) {
+        size_t d = at < downs ? (downs - at < most ? downs - at : most) : 0, u = at < ups ? (ups - at < most ? ups - at : most) : 0;
+        for (int k = 0; !s && k < ARRAYS; k++) {
+            float *a = buffer, *b = buffer + most * cols;
+            for (size_t i = 0; i < d; i++) list[i] = from_device[k].by_channel ? down[at + i].channel : down[at + i].from;
+            if (d) s = fetch(p, from_device[k].base, from_device[k].cols, list, d, a, e);
+            if (s) break;
+            gather_host(&from_cpu[k], up + at, u, b);
+            scatter_host(&to_cpu[k], down + at, d, a);
+            for (size_t i = 0; i < u; i++) list[i] = to_device[k].by_channel ? up[at + i].channel : up[at + i].to;
+            if (u) s = store(p, to_device[k].base, to_device[k].cols, list, u, b, e);
+        }
+    }
+    free(buffer);
+    free(list);
+    return s;
+}
+
+/* Rows that stay on the device, into new memory. */
+static enum zf_status keep_on_device(struct zf_pipeline *p, const struct array from[ARRAYS], const struct array to[ARRAYS],
+                                     const uint32_t *slots, size_t n, struct zf_err *e)
+{
+    if (!n) return ZF_OK;
+    ZF_TRY(send_list(p, slots, n, e));
+    for (int k = 0; k < ARRAYS; k++)
+        if (!from[k].by_channel)
+            ISSUE(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = to[k].base, .from = from[k].base, .from_list = p->list,
+                  .rows = n, .cols = from[k].cols);
+    return p->device->type->lane_sync(p->compute, e);
+}
+
+/* ---- new owners ---- */
+
+struct plan {
+    struct way *down, *up; /* [downs], [ups] */
+    uint32_t *order, *kept; /* new order; slots of the device half that stay */
+    size_t downs, ups, keeps;
+};
+
+static void plan_free(struct plan *a)
+{
+    free(a->down);
+    free(a->up);
+    free(a->order);
+    free(a->kept);
+}
+
+static enum zf_status plan_make(struct plan *a, const struct zf_matrix *x, const uint8_t *chosen, size_t count, struct zf_err *e)
+{
+    size_t channels = x->channels, device = x->device.rows;
+    *a = (struct plan){.down = malloc(channels * sizeof *a->down),
+                       .up = malloc(channels * sizeof *a->up),
+                       .order = malloc(channels * sizeof *a->order),
+                       .kept = malloc(channels * sizeof *a->kept)};
+    if (!a->down || !a->up || !a->order || !a->kept) {
+        plan_free(a);
+        return zf_fail_memory(e, "channels that change owner");
+    }
+    for (size_t s = 0; s < device; s++) {
+        uint32_t c = x->order[s];
+        if (chosen[c])
+            a->kept[a->keeps++] = (uint32_t)s;
+        else
+            a->down[a->downs++] = (struct way){.channel = c, .from = (uint32_t)s};
+    }
+    for (size_t s = 0; s < channels - device; s++) {
+        uint32_t c = x->order[device + s];
+        if (chosen[c]) a->up[a->ups++] = (struct way){.channel = c, .from = (uint32_t)s};
+    }
+    memcpy(a->order, x->order, channels * sizeof *a->order);
+    if (a->downs == a->ups) { /* they change places */
+        for (size_t i = 0; i < a->ups; i++) {
+            a->up[i].to = a->down[i].from;
+            a->down[i].to = a->up[i].from;
+            a->order[a->up[i].to] = a->up[i].channel;
+            a->order[device + a->down[i].to] = a->down[i].channel;
+        }
+        return ZF_OK;
+    }
+    size_t n = 0, rest = count;
+    for (size_t i = 0; i < a->keeps; i++) a->order[n++] = x->order[a->kept[i]];
+    for (size_t i = 0; i < a->ups; i++) {
+        a->up[i].to = (uint32_t)n;
+        a->order[n++] = a->up[i].channel;
+    }
+    for (size_t s = 0; s < channels - device; s++)
+        if (!chosen[x->order[device + s]]) a->order[rest++] = x->order[device + s];
+    for (size_t i = 0; i < a->downs; i++) {
+        a->down[i].to = (uint32_t)(rest - count);
+        a->order[rest++] = a->down[i].channel;
+    }
+    return ZF_OK;
+}
+
+/* Both halves in memory of their new size. */
+static enum zf_status rebuild(struct zf_pipeline *p, struct zf_matrix *x, const struct plan *a, const uint8_t *chosen, size_t count,
+                              struct zf_err *e)
+{
+    struct zf_matrix next = *x;
+    struct array from_device[ARRAYS], from_cpu[ARRAYS], to_device[ARRAYS], to_cpu[ARRAYS];
+    bool master = p->model->dtype != ZF_F32;
+    ZF_TRY(zf_half_alloc(p, &next.device, true, count, x->length, master, e));
+    enum zf_status s = zf_half_alloc(p, &next.cpu, false, x->channels - count, x->length, true, e);
+    arrays_of(p, x, &x->device, from_device);
+    arrays_of(p, x, &x->cpu, from_cpu);
+    arrays_of(p, &next, &next.device, to_device);
+    arrays_of(p, &next, &next.cpu, to_cpu);
+    if (!s) s = keep_on_device(p, from_device, to_device, a->kept, a->keeps, e);
+    if (!s) s = exchange(p, from_device, to_cpu, a->down, a->downs, from_cpu, to_device, a->up, a->ups, e);
+    if (s) {
+        zf_half_free(p, &next.device, true);
+        zf_half_free(p, &next.cpu, false);
+        return s;
+    }
+    size_t rest = 0;
+    for (size_t r = 0; r < x->cpu.rows; r++) {
+        if (chosen[x->order[x->device.rows + r]]) continue;
+        for (int k = 0; k < ARRAYS; k++)
+            memcpy(to_cpu[k].base + rest * to_cpu[k].cols, from_cpu[k].base + r * from_cpu[k].cols, to_cpu[k].cols * sizeof(float));
+        rest++;
+    }
+    zf_half_free(p, &x->device, true);
+    zf_half_free(p, &x->cpu, false);
+    x->device = next.device;
+    x->cpu = next.cpu;
+    return ZF_OK;
+}
+
+/* The first owners: state is zeros, masters are the model's. */
+static enum zf_status found(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, size_t count, struct zf_err *e)
+{
+    bool narrow = p->model->dtype != ZF_F32, whole = count == x->channels;
+    float *block = p->model->master + x->param->offset;
+    size_t n = 0, rest = count;
+    for (size_t c = 0; c < x->channels; c++) x->order[chosen[c] ? n++ : rest++] = (uint32_t)c;
+    ZF_TRY(zf_half_alloc(p, &x->device, true, count, x->length, narrow && !whole, e));
+    ZF_TRY(zf_half_alloc(p, &x->cpu, false, x->channels - count, x->length, true, e));
+    x->assigned = true;
+    if (narrow && whole) {
+        x->device.master = block;
+        x->device.borrowed = true;
+    } else if (narrow && count) {
+        ZF_TRY(send_list(p, x->order, count, e));
+        ISSUE(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = x->device.master, .from = block, .from_list = p->list, .rows = count,
+              .cols = x->length);
+        ZF_TRY(p->device->type->lane_sync(p->compute, e));
+    }
+    size_t most = p->down.bytes / (x->length * sizeof(float));
+    for (size_t r = 0, some; r < x->cpu.rows; r += some) {
+        some = x->cpu.rows - r < most ? x->cpu.rows - r : most;
+        ZF_TRY(fetch(p, block, x->length, x->order + count + r, some, x->cpu.master + r * x->length, e));
+    }
+    return ZF_OK;
+}
+
+/* Second moments, for their moves, of channels that leave the device half. */
+static enum zf_status leave(struct zf_pipeline *p, struct zf_matrix *x, const struct plan *a, struct zf_err *e)
+{
+    if (!p->policy.optimistic || !a->downs) return ZF_OK;
+    uint32_t *slots = p->list_seen, *channels = p->list_seen + x->channels;
+    for (size_t i = 0; i < a->downs; i++) {
+        slots[i] = a->down[i].from;
+        channels[i] = a->down[i].channel;
+    }
+    ZF_TRY(zf_pipeline_copy(p, p->compute, p->list, slots, a->downs * sizeof *slots, e));
+    ZF_TRY(zf_pipeline_copy(p, p->compute, p->list + x->channels, channels, a->downs * sizeof *slots, e));
+    ISSUE(p, vhat_rows, e, .v = x->device.v, .t = x->device.t, .list = p->list, .to_list = p->list + x->channels, .channel = x->channel,
+          .rows = a->downs, .cols = x->length, .beta2 = p->rule.beta2);
+    return p->device->type->lane_sync(p->compute, e);
+}
+
+/* Rows in staging that have gone to the device half are not shown. Their second moments are known as those of an update, the others' are
+ * taken anew without them. */
+static enum zf_status unstage(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, struct zf_err *e)
+{
+    size_t kept = 0, gone = 0, device = x->device.rows;
+    uint32_t *from = p->list_seen, *to = p->list_seen + x->channels, *slot = malloc(2 * x->channels * sizeof *slot);
+    float *moments = malloc(x->channels * sizeof *moments);
+    if (!slot || !moments) {
+        free(slot);
+        free(moments);
+        return zf_fail_memory(e, "channels that change owner");
+    }
+    uint32_t *left = slot + x->channels;
+    for (size_t r = 0; r < x->channels - device; r++) slot[x->order[device + r]] = (uint32_t)r;
+    for (size_t r = 0; r < x->staged_rows; r++) {
+        if (x->staged[r] == UINT32_MAX) continue;
+        if (chosen[x->staged[r]]) {
+            left[gone] = x->staged[r];
+            moments[gone++] = x->next_channel[r];
+            x->staged[r] = UINT32_MAX;
+            x->staged_moved = true;
+        } else {
+            from[kept] = slot[x->staged[r]];
+            to[kept++] = (uint32_t)r;
+        }
+    }
+    if (!kept) x->staged_rows = 0;
+    enum zf_status s = ZF_OK;
+    if (p->policy.optimistic && x->staged_moved && kept) {
+        s = zf_pipeline_statistics(p, x, from, to, kept, true, x->up.rule.beta2, e);
+        if (!s) s = zf_pipeline_record(p, p->host, p->cpu, x->served, e);
+        if (!s) s = p->host->type->lane_sync(p->cpu, e);
+    }
+    if (!s && p->policy.optimistic && gone) s = store(p, x->channel, 1, left, gone, moments, e);
+    free(slot);
+    free(moments);
+    return s;
+}
+
+enum zf_status zf_pipeline_assign(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, size_t count, struct zf_err *e)
+{
+    struct plan a;
+    ZF_TRY(zf_pipeline_sync(p, e));
+    if (!x->assigned) {
+        ZF_TRY(found(p, x, chosen, count, e));
+    } else {
+        ZF_TRY(plan_make(&a, x, chosen, count, e));
+        enum zf_status s = leave(p, x, &a, e);
+        if (!s && a.downs == a.ups) {
+            struct array device[ARRAYS], cpu[ARRAYS];
+            arrays_of(p, x, &x->device, device);
+            arrays_of(p, x, &x->cpu, cpu);
+            s = exchange(p, device, cpu, a.down, a.downs, cpu, device, a.up, a.ups, e);
+        } else if (!s) {
+            s = rebuild(p, x, &a, chosen, count, e);
+        }
+        if (!s) memcpy(x->order, a.order, x->channels * sizeof *x->order);
+        x->arrived = s ? 0 : a.downs;
+        for (size_t i = 0; i < x->arrived; i++) x->arrived_list[i] = a.down[i].channel;
+        plan_free(&a);
+        ZF_TRY(s);
+        if (x->window.up.any && x->window.up.served) ZF_TRY(unstage(p, x, chosen, e));
+    }
+    ZF_TRY(zf_pipeline_copy(p, p->compute, x->device_order, x->order, x->channels * sizeof *x->order, e));
+    return p->device->type->lane_sync(p->compute, e);
+}
+
+enum zf_status zf_pipeline_select(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)
+{
+    size_t index = (size_t)(x - p->matrix), n = quota(p, x), kept = 0;
+    const double *sums = p->sums_seen + p->sums_at[index], *score = sums + (p->policy.score == ZF_SCORE_L1);
+    uint32_t *all = malloc(x->channels * sizeof *all);
+    uint8_t *chosen = calloc(x->channels, 1);
+    enum zf_status s = all && chosen ? ZF_OK : zf_fail_memory(e, "a selection");
+    double energy = 0, total = 0;
+    if (!s) {
+        for (size_t i = 0; i < x->channels; i++) {
+            all[i] = (uint32_t)i;
+            total += sums[2 * i];
+        }
+        best_first(score, all, x->channels, n);
+        for (size_t i = 0; i < n; i++) {
+            chosen[all[i]] = 1;
+            energy += sums[2 * all[i]];
+        }
+        for (size_t i = 0; i < x->device.rows; i++) kept += chosen[x->order[i]];
+        x->energy = total > 0 ? energy / total : 0;
+        x->kept = kept;
+        x->kept_of = x->assigned ? x->device.rows + n - kept : n; /* the union */
+        s = zf_pipeline_assign(p, x, chosen, n, e);
+    }
+    free(all);
+    free(chosen);
+    p->counts.selections++;
+    return s;
+}
+
+enum zf_status zf_pipeline_masters(struct zf_pipeline *p, const struct zf_param *param, size_t first, size_t count, float *out,
+                                   struct zf_err *e)
+{
+    ZF_TRY(zf_pipeline_sync(p, e));
+    for (size_t i = 0; i < p->vectors; i++) {
+        const struct zf_vector *v = &p->vector[i];
+        if (v->param != param) continue;
+        const float *from = v->state.master ? v->state.master : p->model->master + param->offset;
+        ZF_TRY(zf_pipeline_copy(p, p->compute, out, from, param->cols * sizeof *out, e));
+        return p->device->type->lane_sync(p->compute, e);
+    }
+    const struct zf_matrix *x = NULL;
+    for (size_t i = 0; i < p->matrices && !x; i++)
+        if (p->matrix[i].param == param) x = &p->matrix[i];
+    if (!x || !x->assigned || x->device.borrowed) {
+        ZF_TRY(zf_pipeline_copy(p, p->compute, out, p->model->master + param->offset + first * param->cols,
+                                count * param->cols * sizeof *out, e));
+        return p->device->type->lane_sync(p->compute, e);
+    }
+    struct array device[ARRAYS];
+    arrays_of(p, x, &x->device, device);
+    for (size_t s = 0; s < x->device.rows; s++) { /* one at a time: an export is rare */
+        uint32_t c = x->order[s], slot = device[0].by_channel ? c : (uint32_t)s;
+        if (c < first || c >= first + count) continue;
+        ZF_TRY(zf_pipeline_copy(p, p->compute, out + (c - first) * x->length, device[0].base + (size_t)slot * x->length,
+                                x->length * sizeof *out, e));
+    }
+    for (size_t r = 0; r < x->cpu.rows; r++) {
+        uint32_t c = x->order[x->device.rows + r];
+        if (c >= first && c < first + count)
+            memcpy(out + (c - first) * x->length, x->cpu.master + r * x->length, x->length * sizeof *out);
+    }
+    return p->device->type->lane_sync(p->compute, e);
+}

@@ -1,0 +1,169 @@
+/* The pipeline: one training step issued into lanes, under any policy (architecture 3 and 4; golden/zenflow_oracle.py defines every result).
+ *
+ * Lanes: compute (the model's own) does forward, backward, the device half; d2h carries packed gradients to the host, h2d published rows to the
+ * device; cpu updates the CPU half. Everything a lane waits for was issued before the wait, into a lane that does its work in order: no
+ * cycles. The issuing thread waits once a step, for the norm, since whether the step counts decides what follows; and where channels
+ * change owner.
+ *
+ * Ownership: the pipeline owns both halves' state, slots, staging. The device half's is in device memory, the CPU half's belongs to
+ * `host`, the device whose pool the cpu lane works with (the same as `device` where they share cores). All functions: the issuing thread.
+ *
+ * Memory that several lanes use in turn (zf_chunks): a matrix gives its slots and staging back when its rows are made visible. Whoever takes
+ * them next writes either in d2h, behind compute (which by then has waited for h2d, which waited for cpu), or in cpu, which waits for
+ * what h2d was given before. */
+#ifndef ZF_PIPELINE_PIPELINE_H
+#define ZF_PIPELINE_PIPELINE_H
+
+#include "core/model/model.h"
+#include "core/pipeline/chunks.h"
+#include "core/pipeline/window.h"
+
+/* What AdamW needs beside the policy; may change between steps. */
+struct zf_adam_rule {
+    double beta1, beta2, epsilon, weight_decay, clip_norm; /* decay acts on matrices; clip_norm 0: off */
+    bool stochastic;                                       /* how masters become bf16 weights: by chance, else to nearest */
+    uint64_t seed;                                         /* of that chance */
+};
+
+/* fp32 state of rows that one half owns: [rows][length]. Row r is channel order[r] of the matrix. */
+struct zf_half {
+    size_t rows;
+    float *master, *m, *v; /* the device half's master in f32 is the visible weight itself: NULL */
+    uint32_t *t;           /* updates each row has had */
+    bool borrowed;         /* master lies in the model's own block */
+};
+
+/* A completed window on its way: from its end until its rows are visible. */
+struct zf_update {
+    struct zf_entry *entries;    /* each: one a step; mean: one, of the sum */
+    struct zf_rows_memory *slots; /* of the entries, beside them */
+    uint32_t count, room;        /* steps in it; mean: entries[0] alone is used */
+    struct zf_rows_memory sum;   /* mean: fp32 */
+    double last_rate, sum_rate;
+    struct zf_adam_rule rule; /* in force when the window ended */
+    enum zf_choice_cpu_update cpu_update;
+    enum zf_choice_cpu_learning_rate cpu_rate;
+};
+
+struct zf_matrix {
+    const struct zf_param *param;
+    int layer; /* whose forward needs it and whose backward completes its gradient: -1 embeddings, the number of layers: head */
+    size_t channels, length, partials, partial_at; /* of the sums of squares */
+    struct zf_window window;
+    uint32_t *order;        /* [channels] channels: the device half's by its rows, then the CPU half's */
+    uint32_t *device_order; /* the same on the device */
+    struct zf_half device, cpu;
+    bool assigned;            /* the halves have state; before, masters are the model's own */
+    struct zf_update open, up; /* the window that accumulates; the completed one */
+    struct zf_rows_memory staging; /* visible rows of `up` */
+    uint32_t *staged;         /* [staged_rows] channels of the rows in staging */
+    size_t staged_rows;
+    bool staged_moved; /* some of them have changed owner since */
+    bool visible_due;  /* `up` is due: zf_pipeline_show makes it visible */
+    bool handed;       /* this step's gradient is packed already */
+    struct zf_rows_memory slot;      /* this step's, until the step counts */
+    float *channel, *column;         /* optimistic: second moments on the device [channels], [length] */
+    float *next_channel, *next_column; /* pinned: those of staging's rows [channels], [length] */
+    struct zf_event *served;   /* the cpu lane has made staging */
+    bool has_column;
+    uint32_t *arrived_list; /* [arrived] channels that this step's selection gave to the CPU half */
+    size_t arrived;
+    double energy; /* share of the squared norm in the selected channels, at the last selection */
+    size_t kept, kept_of; /* channels of the last two selections in common; in either */
+};
+
+/* A 1-D parameter: always the device half's. */
+struct zf_vector {
+    const struct zf_param *param;
+    struct zf_half state;
+    int layer;
+    size_t partials, partial_at;
+};
+
+/* A ring of pieces of device memory between a copy lane and compute. */
+enum { ZF_RING = 3 };
+struct zf_ring {
+    void *piece[ZF_RING];
+    struct zf_event *full[ZF_RING], *idle[ZF_RING];
+    size_t bytes; /* of a piece */
+    unsigned turn;
+};
+
+struct zf_pipeline_counts { /* since the start */
+    uint64_t d2h_bytes, h2d_bytes, cpu_updates, cpu_elements, selections;
+};
+
+struct zf_pipeline {
+    struct zf_model *model;
+    struct zf_device *device, *host;
+    struct zf_lane *compute, *d2h, *h2d, *cpu;
+    struct zf_policy policy;
+    struct zf_adam_rule rule;
+    struct zf_matrix *matrix; /* in the order of service; frozen ones are not among them */
+    struct zf_vector *vector;
+    size_t matrices, vectors, parameters; /* parameters: of all matrices */
+    struct zf_chunks chunks;
+    struct zf_ring down, up;
+    double *partial; /* sums of squares on the device, all parameters' pieces */
+    size_t partials;
+    double *column_parts; /* [ZF_COLUMN_PARTS][longest row], the cpu lane's */
+    double *loss;              /* the step's sum of losses, on the device */
+    struct zf_step_norm *norm; /* on the device */
+    struct zf_step_norm *seen; /* pinned copy */
+    double *partial_seen;      /* pinned: only read for a step that is not finite */
+    double *sums;              /* [channels of all matrices][2] on the device, and pinned: scores */
+    double *sums_seen;
+    size_t *sums_at; /* [matrices] */
+    uint32_t *list, *list_seen; /* scratch for lists of rows [most channels] on the device, pinned */
+    struct zf_event *normed;    /* norm and scores are on the host */
+    struct zf_event *lowered;   /* this step's slots are full */
+    struct zf_event *folded;    /* slots of the last step have been added to sums */
+    struct zf_event *raised;    /* h2d has read what it was given so far */
+    struct zf_grave *graves;    /* memory that work under way may still read */
+    size_t grave_count, grave_room;
+    uint64_t step;    /* completed */
+    float last_clip;  /* c of the last step that was not skipped */
+    double rate;      /* of the step being issued */
+    bool score_all;   /* scores of every matrix are wanted with this step */
+    bool scored;      /* sums_seen has those of `step` */
+    bool last_micro_batch, finishing;
+    struct zf_pipeline_counts counts;
+};
+
+/* The model has been opened for training. The masters become the pipeline's. host: NULL: the device itself does the CPU half's work. */
+enum zf_status zf_pipeline_open(struct zf_pipeline *p, struct zf_model *m, struct zf_device *host, const struct zf_policy *policy,
+                                const struct zf_adam_rule *rule, struct zf_err *e);
+void zf_pipeline_close(struct zf_pipeline *p);
+
+/* Step p->step + 1: begin, zf_model_step for each micro-batch (last = before the last one), then finish. rate: the step's learning rate. */
+enum zf_status zf_pipeline_begin(struct zf_pipeline *p, double rate, bool score_all, struct zf_err *e);
+void zf_pipeline_last(struct zf_pipeline *p);
+enum zf_status zf_pipeline_finish(struct zf_pipeline *p, struct zf_step_norm *out, struct zf_err *e);
+/* A step without a target token: takes its number and its rate, and changes nothing else but what is due. */
+enum zf_status zf_pipeline_skip(struct zf_pipeline *p, double rate, struct zf_err *e);
+
+/* Before a validation: the loss alone; its sum since. Waits. */
+enum zf_status zf_pipeline_begin_loss(struct zf_pipeline *p, struct zf_err *e);
+enum zf_status zf_pipeline_loss(struct zf_pipeline *p, double *loss, struct zf_err *e);
+
+/* Between steps: issues what is due and not yet visible; waits until all lanes are idle. */
+enum zf_status zf_pipeline_settle(struct zf_pipeline *p, struct zf_err *e);
+/* Applies what is pending, then what is accumulated, and shows the masters. Waits. */
+enum zf_status zf_pipeline_drain(struct zf_pipeline *p, struct zf_err *e);
+/* Between steps. Drains where the change needs it. The bits of enum zf_policy_change say what happened. */
+enum zf_status zf_pipeline_change(struct zf_pipeline *p, const struct zf_policy *policy, const struct zf_adam_rule *rule, int *change,
+                                  struct zf_err *e);
+/* Every matrix selects anew at its next window start. */
+void zf_pipeline_reselect(struct zf_pipeline *p);
+
+/* Masters of channels first .. first+count of a parameter, [count][cols], from whoever holds them. Waits; between steps. */
+enum zf_status zf_pipeline_masters(struct zf_pipeline *p, const struct zf_param *param, size_t first, size_t count, float *out,
+                                   struct zf_err *e);
+
+/* Bytes of the CPU half: state, slots, staging, sums. */
+struct zf_pipeline_memory {
+    size_t state, slots, other;
+};
+struct zf_pipeline_memory zf_pipeline_cpu_memory(const struct zf_pipeline *p);
+
+#endif

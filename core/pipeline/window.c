@@ -1,0 +1,67 @@
+#include "core/pipeline/window.h"
+
+void zf_window_start(struct zf_window *w, const struct zf_policy *p, uint64_t origin, size_t before, size_t own, size_t all)
+{
+    unsigned __int128 s = p->interval;
+    *w = (struct zf_window){.origin = origin,
+                            .start = (uint32_t)(s * before / all),
+                            .end = (uint32_t)((s * (before + own) + all - 1) / all),
+                            .starts = true};
+}
+
+static bool begins_anew(const struct zf_window *w, const struct zf_policy *p, uint64_t t)
+{
+    return !w->selected || (p->select && t - w->selected >= p->select);
+}
+
+bool zf_window_may_select(const struct zf_window *w, const struct zf_policy *p, uint64_t t)
+{
+    return w->starts && zf_policy_selects(p) && begins_anew(w, p, t);
+}
+
+static uint32_t offset(const struct zf_window *w, const struct zf_policy *p)
+{
+    return p->visible == ZF_VISIBLE_STAGGERED ? w->start % p->interval : 0;
+}
+
+bool zf_window_ends(const struct zf_window *w, const struct zf_policy *p, uint64_t t)
+{
+    return (t - w->origin) % p->interval == offset(w, p);
+}
+
+void zf_window_close(struct zf_window *w, const struct zf_policy *p, uint64_t t)
+{
+    const struct {
+        uint64_t serve, due;
+    } after[] = {
+        [ZF_VISIBLE_NONE] = {0, 0},
+        [ZF_VISIBLE_GLOBAL] = {w->start, p->interval},
+        [ZF_VISIBLE_ROLLING] = {w->start, w->end},
+        [ZF_VISIBLE_STAGGERED] = {0, w->end - w->start},
+    };
+    w->up.any = true;
+    w->up.served = false;
+    w->up.ended = t;
+    w->up.serve = t + after[p->visible].serve;
+    w->up.due = t + after[p->visible].due;
+    w->entries = 0;
+}
+
+double zf_window_lag(const struct zf_window *w, const struct zf_policy *p)
+{
+    return ((double)p->interval - 1) / 2 + (double)(w->end - w->start);
+}
+
+uint64_t zf_window_next_selection(const struct zf_window *w, const struct zf_policy *p, uint64_t t)
+{
+    if (!zf_policy_selects(p) || (w->selected && !p->select)) return 0;
+    uint64_t next = t + 1, wanted = w->selected ? w->selected + p->select : next;
+    if (!w->starts || wanted > next) { /* the first window start at or after `wanted`: the step after a window's end */
+        uint64_t least = wanted > next ? wanted : next;
+        if (!w->starts || least > next) {
+            uint64_t phase = (least - 1 - w->origin) % p->interval, o = offset(w, p);
+            next = least + (o + p->interval - phase) % p->interval;
+        }
+    }
+    return next;
+}
