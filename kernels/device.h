@@ -78,6 +78,7 @@ struct zf_device_options {
     int threads;      /* 0: the physical cores of the affinity mask */
     const char *isa;  /* host: force a path (scalar, avx2, avx512); NULL: the best there is */
     bool synchronous; /* run each op inside the call that issues it, for debugging */
+    uint64_t jitter;  /* host: a delay before each piece of work, of random length from this seed; to find what waits for too little. 0: none */
 };
 
 struct zf_device_info {

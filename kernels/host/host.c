@@ -75,6 +75,7 @@ static enum zf_status host_open(struct zf_device **out, const struct zf_device_o
     h->head.type = &zf_host_device;
     h->path = path;
     h->synchronous = o->synchronous;
+    h->jitter = o->jitter;
     pthread_mutex_init(&h->pool_lock, NULL);
     pthread_mutex_init(&h->memory_lock, NULL);
     enum zf_status s = zf_pool_new(&h->pool, o->threads ? o->threads : zf_host_cores(), e);

@@ -9,6 +9,7 @@
 #include "kernels/host/path.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 extern const struct zf_device_type zf_host_device; /* host.c */
 
@@ -26,6 +27,8 @@ struct zf_host {
     const struct zf_host_path *path;
     struct zf_host_products *products;
     bool synchronous;
+    uint64_t jitter;
+    _Atomic uint64_t lanes; /* made so far */
 
     pthread_mutex_t memory_lock; /* over the rest */
     struct zf_host_block *blocks;

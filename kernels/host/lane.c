@@ -4,12 +4,14 @@
 #include "kernels/host/host.h"
 
 #include "core/base/clock.h"
+#include "core/base/rng.h"
 
 #include <omp.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { RING = 256, SPINS = 1000 };
 
@@ -25,6 +27,7 @@ struct zf_lane {
     struct zf_host *host;
     pthread_t thread;
     bool synchronous;
+    uint64_t number, held; /* for jitter */
     double waited;       /* for the pool, by the work being done; the lane's thread only */
     enum zf_phase phase; /* of what is issued; the issuer's */
 
@@ -95,8 +98,18 @@ static void account(struct zf_lane *l, const struct slot *s, double seconds)
     u->bytes += cost.bytes;
 }
 
+/* Most work is not held up, some for a little, some for long: so that lanes overtake each other in every way. */
+static void hold_up(struct zf_lane *l)
+{
+    uint64_t draw = zf_philox(l->host->jitter, l->number, l->held++).v[0];
+    if (draw % 8 > 1) return;
+    struct timespec pause = {.tv_nsec = (long)(draw % 8 ? (draw >> 8) % 20000 : (draw >> 8) % 400000)};
+    nanosleep(&pause, NULL);
+}
+
 static void perform(struct zf_lane *l, const struct slot *s)
 {
+    if (l->host->jitter) hold_up(l);
     if (atomic_load(&l->broken) && !s->work->always) return;
     struct zf_err e;
     double from = zf_clock();
@@ -244,6 +257,7 @@ enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf
     if (!l) return zf_fail_memory(e, "a lane");
     l->host = (struct zf_host *)d;
     l->synchronous = l->host->synchronous;
+    l->number = atomic_fetch_add(&l->host->lanes, 1);
     atomic_store(&l->wanted, UINT64_MAX);
     pthread_mutex_init(&l->lock, NULL);
     pthread_cond_init(&l->arrived, NULL);

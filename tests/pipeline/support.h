@@ -1,4 +1,4 @@
-/* What the tests of the pipeline share: a golden model under a policy, stepped through the golden batches. */
+/* What the tests of the pipeline share: a model, golden or made here, under a policy, stepped through batches. */
 #ifndef ZF_TESTS_PIPELINE_SUPPORT_H
 #define ZF_TESTS_PIPELINE_SUPPORT_H
 
@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "checkpoints/hf.h"
+#include "core/base/rng.h"
 #include "core/pipeline/pipeline.h"
 
 #include <math.h>
@@ -25,12 +26,50 @@ static inline void ok(enum zf_status s)
 
 enum { GOLDEN_STEPS = 24, GOLDEN_ROWS = 2 };
 
+/* What is trained on what: rows of `length` tokens. */
+struct source {
+    const struct zf_hf *hf; /* NULL: weights from the seed */
+    struct zf_model_config config;
+    int64_t *ids; /* [rows][length] */
+    size_t rows, length;
+};
+
 struct golden {
     struct zf_hf hf;
-    struct zf_safetensors batches, results;
+    struct zf_safetensors results;
     json_t *cases;
-    size_t length;
+    struct source source;
+    char path[1024]; /* of the folder: hf points to it */
 };
+
+static inline void source_free(struct source *s)
+{
+    free(s->ids);
+}
+
+/* A model of our own, of two layers, and random rows: config with ' for ". */
+static inline void source_make(struct source *s, const char *config, size_t rows, size_t length)
+{
+    char text[2048];
+    size_t n = strlen(config);
+    json_t *json;
+    assert_true(n < sizeof text);
+    for (size_t i = 0; i <= n; i++) text[i] = config[i] == '\'' ? '"' : config[i];
+    ok(zf_json_parse(&json, text, n, "test", &e));
+    *s = (struct source){.rows = rows, .length = length, .ids = malloc(rows * length * sizeof *s->ids)};
+    assert_non_null(s->ids);
+    ok(zf_model_config_read(&s->config, json, "config.json", &e));
+    json_decref(json);
+    for (size_t i = 0; i < rows * length; i++) s->ids[i] = (int64_t)(zf_uniform(3, ZF_STREAM_TEST, 0, i) * (double)s->config.vocab);
+}
+
+static const char TINY_LLAMA[] __attribute__((unused)) =
+    "{'model_type': 'llama', 'vocab_size': 67, 'hidden_size': 32, 'intermediate_size': 72, 'num_hidden_layers': 2,"
+    " 'num_attention_heads': 4, 'num_key_value_heads': 2, 'max_position_embeddings': 64, 'rms_norm_eps': 1e-5, 'hidden_act': 'silu',"
+    " 'rope_theta': 10000.0, 'rope_scaling': null}";
+static const char TINY_GPT2[] __attribute__((unused)) =
+    "{'model_type': 'gpt2', 'vocab_size': 61, 'n_positions': 64, 'n_embd': 24, 'n_layer': 2, 'n_head': 3, 'n_inner': null,"
+    " 'bos_token_id': 0, 'eos_token_id': 0, 'activation_function': 'gelu_new', 'layer_norm_epsilon': 1e-5}";
 
 /* false: the shared inputs are not there. */
 static inline bool golden_open(struct golden *g, const char *name)
@@ -46,12 +85,20 @@ static inline bool golden_open(struct golden *g, const char *name)
     fclose(f);
     assert_non_null(g->cases);
     snprintf(path, sizeof path, "%s/golden/families/%s", shared, name);
-    ok(zf_hf_open(&g->hf, strdup(path), &e));
+    snprintf(g->path, sizeof g->path, "%s", path);
+    ok(zf_hf_open(&g->hf, g->path, &e));
     snprintf(path, sizeof path, "%s/golden/trajectories/%s/batches.safetensors", shared, name);
-    ok(zf_st_open(&g->batches, strdup(path), &e));
+    struct zf_safetensors batches;
+    ok(zf_st_open(&batches, path, &e));
+    const struct zf_st_tensor *t = zf_st_find(&batches, "input_ids");
+    assert_non_null(t);
+    g->source = (struct source){.hf = &g->hf, .rows = t->shape[0], .length = t->shape[1], .ids = malloc(t->elements * sizeof(int64_t))};
+    assert_non_null(g->source.ids);
+    ok(zf_st_integers(g->source.ids, t, 0, t->elements, &e));
+    zf_st_close(&batches);
+    ok(zf_model_config_read(&g->source.config, g->hf.config, "config.json", &e));
     snprintf(path, sizeof path, "%s/golden/trajectories/%s/trajectories.safetensors", shared, name);
-    ok(zf_st_open(&g->results, strdup(path), &e));
-    g->length = zf_st_find(&g->batches, "input_ids")->shape[1];
+    ok(zf_st_open(&g->results, path, &e));
     return true;
 }
 
@@ -59,7 +106,7 @@ static inline void golden_close(struct golden *g)
 {
     json_decref(g->cases);
     zf_hf_close(&g->hf);
-    zf_st_close(&g->batches);
+    source_free(&g->source);
     zf_st_close(&g->results);
 }
 
@@ -68,14 +115,15 @@ struct run_options {
     int threads;
     bool synchronous;
     bool two_micro_batches;
+    uint64_t jitter; /* delays in lanes, by this seed */
+    bool stochastic;
 };
 
 /* A trainer without files: what a step needs. */
 struct run {
-    const struct golden *g;
+    const struct source *s;
     struct zf_options options;
     struct zf_device *device;
-    struct zf_model_config config;
     struct zf_model model;
     struct zf_pipeline pipeline;
     struct zf_adam_rule rule;
@@ -106,22 +154,54 @@ static inline void run_set_all(struct run *r, const json_t *options)
     }
 }
 
-static inline void run_open(struct run *r, const struct golden *g, const json_t *options, const struct run_options *how)
+/* "strategy zenflow topk_ratio 0.25": names and values. */
+static inline void run_set_text(struct run *r, const char *text)
 {
-    memset(r, 0, sizeof *r);
-    r->g = g;
-    r->how = *how;
-    ok(zf_options_init(&r->options, &e));
-    run_set_all(r, options);
+    char copy[512], *save = NULL;
+    snprintf(copy, sizeof copy, "%s", text);
+    for (char *name = strtok_r(copy, " ", &save); name; name = strtok_r(NULL, " ", &save)) run_set(r, name, strtok_r(NULL, " ", &save));
+}
+
+static inline void run_start(struct run *r)
+{
+    const struct run_options *how = &r->how;
+    const struct source *s = r->s;
     ok(zf_device_open(&r->device, "host",
-                      &(struct zf_device_options){.threads = how->threads, .synchronous = how->synchronous}, &e));
-    ok(zf_model_config_read(&r->config, g->hf.config, "config.json", &e));
-    ok(zf_model_open(&r->model, &r->config, &g->hf, 1, how->dtype, true, r->device, &e));
-    ok(zf_model_reserve(&r->model, GOLDEN_ROWS * g->length, g->length, true, &e));
-    ok(zf_batch_init(&r->batch, GOLDEN_ROWS * g->length, &e));
-    r->rule = (struct zf_adam_rule){.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip_norm = 1, .seed = 1};
+                      &(struct zf_device_options){.threads = how->threads, .synchronous = how->synchronous, .jitter = how->jitter}, &e));
+    ok(zf_model_open(&r->model, &s->config, s->hf, 1, how->dtype, true, r->device, &e));
+    ok(zf_model_reserve(&r->model, GOLDEN_ROWS * s->length, s->length, true, &e));
+    ok(zf_batch_init(&r->batch, GOLDEN_ROWS * s->length, &e));
+    r->rule = (struct zf_adam_rule){.beta1 = 0.9,
+                                    .beta2 = 0.95,
+                                    .epsilon = 1e-8,
+                                    .weight_decay = 0.1,
+                                    .clip_norm = 1,
+                                    .stochastic = how->stochastic,
+                                    .seed = 1};
     struct zf_policy policy = zf_policy_of(&r->options, how->dtype, 4);
     ok(zf_pipeline_open(&r->pipeline, &r->model, NULL, &policy, &r->rule, &e));
+}
+
+static inline void run_prepare(struct run *r, const struct source *s, const struct run_options *how)
+{
+    memset(r, 0, sizeof *r);
+    r->s = s;
+    r->how = *how;
+    ok(zf_options_init(&r->options, &e));
+}
+
+static inline void run_open(struct run *r, const struct source *s, const json_t *options, const struct run_options *how)
+{
+    run_prepare(r, s, how);
+    run_set_all(r, options);
+    run_start(r);
+}
+
+static inline void run_open_text(struct run *r, const struct source *s, const char *options, const struct run_options *how)
+{
+    run_prepare(r, s, how);
+    run_set_text(r, options);
+    run_start(r);
 }
 
 static inline void run_close(struct run *r)
@@ -133,22 +213,31 @@ static inline void run_close(struct run *r)
     zf_options_free(&r->options);
 }
 
-static inline void run_change(struct run *r, const json_t *options)
+/* After options have been set. */
+static inline void run_apply(struct run *r)
 {
     int change;
-    run_set_all(r, options);
     struct zf_policy policy = zf_policy_of(&r->options, r->how.dtype, 4);
     ok(zf_pipeline_change(&r->pipeline, &policy, &r->rule, &change, &e));
 }
 
-/* Rows first .. first + count of the golden batches, every token but a row's first a target. */
+static inline void run_change(struct run *r, const json_t *options)
+{
+    run_set_all(r, options);
+    run_apply(r);
+}
+
+static inline void run_change_text(struct run *r, const char *options)
+{
+    run_set_text(r, options);
+    run_apply(r);
+}
+
+/* Rows first .. first + count, every token but a row's first a target. */
 static inline void fill_batch(struct run *r, size_t first, size_t count)
 {
-    const struct zf_st_tensor *t = zf_st_find(&r->g->batches, "input_ids");
-    size_t n = r->g->length;
-    int64_t *ids = malloc(count * n * sizeof *ids);
-    assert_non_null(ids);
-    ok(zf_st_integers(ids, t, first * n, count * n, &e));
+    size_t n = r->s->length;
+    const int64_t *ids = r->s->ids + first % r->s->rows * n;
     struct zf_batch *b = &r->batch;
     zf_batch_clear(b);
     for (size_t row = 0; row < count; row++) {
@@ -163,7 +252,6 @@ static inline void fill_batch(struct run *r, size_t first, size_t count)
     b->tokens = count * n;
     b->label_tokens = count * (n - 1);
     b->segment_count = count;
-    free(ids);
 }
 
 /* The learning rate of the golden runs. */
@@ -175,7 +263,7 @@ static inline double golden_rate(uint64_t t)
 static inline struct zf_step_norm run_step_at(struct run *r, uint64_t t, double rate)
 {
     struct zf_step_norm norm;
-    double labels = (double)(GOLDEN_ROWS * (r->g->length - 1));
+    double labels = (double)(GOLDEN_ROWS * (r->s->length - 1));
     size_t parts = r->how.two_micro_batches ? 2 : 1;
     ok(zf_pipeline_begin(&r->pipeline, rate, false, &e));
     for (size_t i = 0; i < parts; i++) {

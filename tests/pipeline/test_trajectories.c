@@ -33,13 +33,13 @@ static bool same_selections(const struct run *r, const json_t *wanted, uint64_t 
     return true;
 }
 
-static void compare_weights(const struct run *r, const char *name)
+static void compare_weights(const struct run *r, const struct zf_safetensors *results, const char *name)
 {
     for (size_t i = 0; i < r->model.params.count; i++) {
         const struct zf_param *p = &r->model.params.list[i];
         char key[512];
         snprintf(key, sizeof key, "%s.after.%s", name, p->name);
-        const struct zf_st_tensor *t = zf_st_find(&r->g->results, key);
+        const struct zf_st_tensor *t = zf_st_find(results, key);
         assert_non_null(t);
         size_t n = p->rows * p->cols;
         float *ours = run_weights(r, p), *theirs = malloc(n * sizeof *theirs);
@@ -70,7 +70,7 @@ static void run_case(const struct golden *g, const char *name, const json_t *c, 
     memcpy(losses, t->data, sizeof losses);
     snprintf(key, sizeof key, "%s.norm", name);
     memcpy(norms, zf_st_find(&g->results, key)->data, sizeof norms);
-    run_open(&r, g, json_object_get(c, "options"), how);
+    run_open(&r, &g->source, json_object_get(c, "options"), how);
     bool whole = true;
     for (uint64_t step = 1; whole && step <= GOLDEN_STEPS; step++) {
         size_t i;
@@ -87,7 +87,7 @@ static void run_case(const struct golden *g, const char *name, const json_t *c, 
         whole = same_selections(&r, selected, step, name);
     }
     ok(zf_pipeline_drain(&r.pipeline, &e));
-    if (whole) compare_weights(&r, name);
+    if (whole) compare_weights(&r, &g->results, name);
     else print_message("%s: compared up to a selection whose gap is below 1e-5\n", name);
     run_close(&r);
 }

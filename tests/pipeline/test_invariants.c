@@ -1,0 +1,254 @@
+/* What must be the same bits (architecture 4): I1-I5, I7, on models of our own, in fp32 and bf16; and that steps which do not count, and
+ * changes of policy, lose nothing. */
+#include "support.h"
+
+enum { STEPS = 14 };
+
+static const char *const SOURCES[] = {TINY_LLAMA, TINY_GPT2};
+
+struct result {
+    float *weights[64];
+    size_t count, size[64];
+    double losses[STEPS + 1];
+};
+
+static void result_free(struct result *a)
+{
+    for (size_t i = 0; i < a->count; i++) free(a->weights[i]);
+    a->count = 0;
+}
+
+/* Visible weights, and masters behind them. */
+static void result_take(struct result *a, struct run *r)
+{
+    a->count = 0;
+    ok(zf_pipeline_settle(&r->pipeline, &e));
+    for (size_t i = 0; i < r->model.params.count; i++) {
+        const struct zf_param *p = &r->model.params.list[i];
+        size_t n = p->rows * p->cols;
+        float *visible = run_weights(r, p), *both = realloc(visible, 2 * n * sizeof *both);
+        assert_non_null(both);
+        ok(zf_pipeline_masters(&r->pipeline, p, 0, p->rows, both + n, &e));
+        a->weights[a->count] = both;
+        a->size[a->count++] = 2 * n;
+    }
+    memcpy(a->losses, r->losses, sizeof a->losses);
+}
+
+static bool same(const struct result *a, const struct result *b, const struct run *r, const char *what, bool quiet)
+{
+    for (size_t i = 1; i <= STEPS; i++)
+        if (memcmp(&a->losses[i], &b->losses[i], sizeof(double))) {
+            if (!quiet) print_error("%s: loss of step %zu: %.17g, %.17g\n", what, i, a->losses[i], b->losses[i]);
+            return false;
+        }
+    for (size_t i = 0; i < a->count; i++)
+        if (memcmp(a->weights[i], b->weights[i], a->size[i] * sizeof(float))) {
+            if (!quiet) print_error("%s: %s differs\n", what, r->model.params.list[i].name);
+            return false;
+        }
+    return true;
+}
+
+/* changes: "6 strategy gpu_only; 9 strategy zenflow", or NULL. drain: at the end. */
+static void train(struct result *out, const struct source *s, const char *options, const char *changes, const struct run_options *how,
+                  const struct result *like, const char *what)
+{
+    struct run r;
+    run_open_text(&r, s, options, how);
+    for (uint64_t t = 1; t <= STEPS; t++) {
+        char copy[512], *save = NULL;
+        snprintf(copy, sizeof copy, "%s", changes ? changes : "");
+        for (char *c = strtok_r(copy, ";", &save); c; c = strtok_r(NULL, ";", &save)) {
+            int at, used = 0;
+            assert_int_equal(sscanf(c, "%d %n", &at, &used), 1);
+            if ((uint64_t)at == t) run_change_text(&r, c + used);
+        }
+        run_step(&r, t);
+    }
+    ok(zf_pipeline_drain(&r.pipeline, &e));
+    result_take(out, &r);
+    if (like && !same(like, out, &r, what, false)) fail_msg("%s: not the same bits", what);
+    run_close(&r);
+}
+
+static void equal(const char *a, const char *a_changes, const char *b, const char *b_changes, const struct run_options *how_b)
+{
+    for (size_t i = 0; i < sizeof SOURCES / sizeof *SOURCES; i++) {
+        struct source s;
+        source_make(&s, SOURCES[i], 2 * STEPS, 12);
+        for (int d = 0; d < 4; d++) {
+            struct result x = {0}, y = {0};
+            char what[256];
+            struct run_options how = {.dtype = d & 1 ? ZF_BF16 : ZF_F32, .threads = 2, .stochastic = d & 2}, other = how;
+            if (how_b) {
+                other.threads = how_b->threads;
+                other.jitter = how_b->jitter;
+                other.synchronous = how_b->synchronous;
+            }
+            snprintf(what, sizeof what, "%s / %s, model %zu, %s%s", a, b, i, d & 1 ? "bf16" : "f32", d & 2 ? ", by chance" : "");
+            train(&x, &s, a, a_changes, &how, NULL, what);
+            train(&y, &s, b, b_changes, &other, &x, what);
+            result_free(&x);
+            result_free(&y);
+        }
+        source_free(&s);
+    }
+}
+
+static void test_i1_zero_offload_is_gpu_only(void **state)
+{
+    (void)state;
+    equal("strategy gpu_only", NULL, "strategy zero_offload", NULL, NULL);
+}
+
+static void test_i2_stronghold_is_zero_offload(void **state)
+{
+    (void)state;
+    equal("strategy zero_offload", NULL, "strategy stronghold", NULL, NULL);
+}
+
+static void test_i3_sync_with_one_step_and_nothing_selected(void **state)
+{
+    (void)state;
+    equal("strategy zero_offload", NULL, "strategy zenflow_sync topk_ratio 0 update_interval 1", NULL, NULL);
+    equal("strategy zero_offload", NULL, "strategy zenflow_sync topk_ratio 0 update_interval 1 cpu_update mean", NULL, NULL);
+}
+
+static void test_i4_everything_selected_is_gpu_only(void **state)
+{
+    (void)state;
+    equal("strategy gpu_only", NULL, "strategy zenflow topk_ratio 1", NULL, NULL);
+    equal("strategy gpu_only", NULL, "strategy zenflow_sync topk_ratio 1 update_interval 5", NULL, NULL);
+}
+
+/* With one step a window and no overlap nothing is late, whoever owns a channel and however often it changes hands. */
+static void test_selection_with_one_step_is_exact(void **state)
+{
+    (void)state;
+    equal("strategy gpu_only", NULL, "strategy zenflow_sync topk_ratio 0.3 update_interval 1 select_interval 1", NULL, NULL);
+    equal("strategy gpu_only", NULL, "strategy zenflow_sync topk_ratio 0.3 update_interval 1 select_interval 1",
+          "4 topk_ratio 0.6;6 topk_ratio 0.1;9 topk_ratio 0;11 topk_ratio 0.5", NULL);
+}
+
+static void test_leaving_and_coming_back(void **state)
+{
+    (void)state;
+    equal("strategy gpu_only", NULL, "strategy gpu_only", "4 strategy zero_offload;7 strategy gpu_only;9 strategy stronghold;12 strategy gpu_only",
+          NULL);
+}
+
+static const char *const POLICIES[] = {
+    "strategy gpu_only",
+    "strategy zero_offload",
+    "strategy stronghold",
+    "strategy selected_only topk_ratio 0.25 update_interval 3 select_interval 4",
+    "strategy zenflow_sync topk_ratio 0.25 update_interval 3 select_interval 4",
+    "strategy zenflow_sync topk_ratio 0.25 update_interval 3 select_interval 4 cpu_update mean",
+    "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4 swap global optimistic no cpu_update mean",
+    "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4 swap rolling optimistic no",
+    "strategy zenflow topk_ratio 0.25 update_interval 4 select_interval 4 optimistic no cpu_update mean cpu_learning_rate sum",
+    "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4",
+    "strategy zenflow topk_ratio 0.25 update_interval 4 select_interval 4 cpu_update mean",
+    "strategy zenflow topk_ratio 0 update_interval 5",
+};
+enum { POLICY_COUNT = sizeof POLICIES / sizeof *POLICIES };
+
+/* I5. ZF_SEEDS: how many schedules of each policy (the long run asks for more). */
+static void test_i5_schedules(void **state)
+{
+    (void)state;
+    const char *text = getenv("ZF_SEEDS");
+    int seeds = text ? atoi(text) : 10;
+    struct source s;
+    source_make(&s, TINY_LLAMA, 2 * STEPS, 12);
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        struct result x = {0};
+        enum zf_dtype dtype = i % 2 ? ZF_BF16 : ZF_F32;
+        train(&x, &s, POLICIES[i], "8 topk_ratio 0.4;11 update_interval 2", &(struct run_options){.dtype = dtype, .threads = 1, .synchronous = true}, NULL, "");
+        for (int seed = 1; seed <= seeds; seed++) {
+            struct result y = {0};
+            char what[256];
+            snprintf(what, sizeof what, "%s, schedule %d", POLICIES[i], seed);
+            train(&y, &s, POLICIES[i], "8 topk_ratio 0.4;11 update_interval 2",
+                  &(struct run_options){.dtype = dtype, .threads = 1 + seed % 3, .jitter = (uint64_t)seed}, &x, what);
+            result_free(&y);
+        }
+        result_free(&x);
+    }
+    source_free(&s);
+}
+
+/* I7: two micro-batches against one, within rounding. */
+static void test_i7_accumulation(void **state)
+{
+    (void)state;
+    struct source s;
+    source_make(&s, TINY_LLAMA, 2 * STEPS, 12);
+    for (size_t i = 0; i < POLICY_COUNT; i++) {
+        struct result x = {0}, y = {0};
+        train(&x, &s, POLICIES[i], NULL, &(struct run_options){.dtype = ZF_F32, .threads = 2}, NULL, "");
+        train(&y, &s, POLICIES[i], NULL, &(struct run_options){.dtype = ZF_F32, .threads = 2, .two_micro_batches = true}, NULL, "");
+        for (size_t t = 1; t <= STEPS; t++)
+            if (fabs(x.losses[t] - y.losses[t]) > 1e-5 * x.losses[t]) fail_msg("%s: step %zu: %.9g, %.9g", POLICIES[i], t, x.losses[t], y.losses[t]);
+        result_free(&x);
+        result_free(&y);
+    }
+    source_free(&s);
+}
+
+/* A step that is not finite, at every phase of a window: every state is what it would be if that step had only taken its number. The same run
+ * is made with a step without targets in its place, which has no gradient at all. */
+static void test_steps_that_do_not_count(void **state)
+{
+    (void)state;
+    struct source s;
+    source_make(&s, TINY_GPT2, 2 * STEPS, 12);
+    for (size_t i = 0; i < POLICY_COUNT; i++)
+        for (uint64_t bad = 1; bad <= 9; bad += i % 3 + 1) {
+            struct result out[2];
+            memset(out, 0, sizeof out);
+            for (int kind = 0; kind < 2; kind++) {
+                struct run r;
+                run_open_text(&r, &s, POLICIES[i], &(struct run_options){.dtype = ZF_F32, .threads = 2});
+                for (uint64_t t = 1; t <= STEPS; t++) {
+                    if (t != bad) {
+                        run_step(&r, t);
+                    } else if (kind) {
+                        ok(zf_pipeline_skip(&r.pipeline, golden_rate(t), &e));
+                    } else {
+                        struct zf_step_norm n;
+                        ok(zf_pipeline_begin(&r.pipeline, golden_rate(t), false, &e));
+                        fill_batch(&r, 0, GOLDEN_ROWS);
+                        zf_pipeline_last(&r.pipeline);
+                        ok(zf_model_step(&r.model, &r.batch, true, INFINITY, r.pipeline.loss, &e));
+                        ok(zf_pipeline_finish(&r.pipeline, &n, &e));
+                        assert_int_equal(n.apply, 0);
+                    }
+                }
+                ok(zf_pipeline_drain(&r.pipeline, &e));
+                result_take(&out[kind], &r);
+                if (kind && !same(&out[0], &out[1], &r, POLICIES[i], false)) fail_msg("%s: step %d left a trace", POLICIES[i], (int)bad);
+                run_close(&r);
+            }
+            result_free(&out[0]);
+            result_free(&out[1]);
+        }
+    source_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_i1_zero_offload_is_gpu_only),
+        cmocka_unit_test(test_i2_stronghold_is_zero_offload),
+        cmocka_unit_test(test_i3_sync_with_one_step_and_nothing_selected),
+        cmocka_unit_test(test_i4_everything_selected_is_gpu_only),
+        cmocka_unit_test(test_selection_with_one_step_is_exact),
+        cmocka_unit_test(test_leaving_and_coming_back),
+        cmocka_unit_test(test_i5_schedules),
+        cmocka_unit_test(test_i7_accumulation),
+        cmocka_unit_test(test_steps_that_do_not_count),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
