@@ -115,9 +115,10 @@ enum zf_status zf_options_set(struct zf_options *o, const char *name, const char
     const struct zf_option *row = zf_option_find(name);
     if (!row) return zf_option_unknown(name, zf_origin_text(origin, name, where, sizeof where), e);
     ZF_TRY(set_row(o, row, text, origin, e));
-    for (size_t i = 0; i < sizeof rivals / sizeof *rivals && origin->kind == ZF_ORIGIN_SET; i++)
+    for (size_t i = 0; i < sizeof rivals / sizeof *rivals && origin->kind >= ZF_ORIGIN_SET; i++)
         for (int k = 0; k < 2; k++)
-            if (rivals[i][k] == zf_option_id(row) && o->origin[rivals[i][!k]].kind == ZF_ORIGIN_FILE)
+            if (rivals[i][k] == zf_option_id(row) && o->origin[rivals[i][!k]].kind >= ZF_ORIGIN_FILE &&
+                o->origin[rivals[i][!k]].kind < origin->kind)
                 ZF_TRY(set_default(o, rivals[i][!k], e));
     return ZF_OK;
 }

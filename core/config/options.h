@@ -144,7 +144,7 @@ static inline enum zf_option_id zf_option_id(const struct zf_option *row)
 enum zf_status zf_option_unknown(const char *name, const char *where, struct zf_err *e);
 
 /* Sets an option from value text after checking type, range and finiteness; on failure (ZF_USAGE) nothing changes. `origin` is copied. A
- * --set of `steps` or `epochs` takes the place of the other one in the file. */
+ * --set of `steps` or `epochs` takes the place of the other one in the file, a command that of either. */
 enum zf_status zf_options_set(struct zf_options *o, const char *name, const char *text, const struct zf_origin *origin, struct zf_err *e);
 /* The argument of --set: "name=value". */
 enum zf_status zf_options_set_argument(struct zf_options *o, const char *argument, struct zf_err *e);

@@ -276,13 +276,6 @@ static void check_limits(const struct zf_options *o, bool plan, struct zf_err_li
         }
         free(text);
     }
-    for (size_t i = 0; i < o->at_count; i++) {
-        struct zf_err e;
-        char where[sizeof e.where];
-        zf_fail(&e, ZF_USAGE, zf_origin_text(&o->at[i].origin, "at", where, sizeof where),
-                "a command in [at]; none is expected, as this version does not carry commands out; take it out");
-        zf_err_list_add(errors, &e);
-    }
 }
 
 enum zf_status zf_options_validate(const struct zf_options *o, bool plan, struct zf_err_list *errors, struct zf_err_list *notes)

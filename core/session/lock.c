@@ -83,9 +83,9 @@ static int write_record(struct zf_lock *l)
     int n =
         snprintf(text, sizeof text,
                  "{\"host\":\"%s\",\"pid\":%lld,\"pid_start\":%lld,\"boot_id\":\"%s\",\"job\":\"%s\",\"started\":%.3f,\"heartbeat\":%.3f,"
-                 "\"step\":%llu,\"peak_bytes\":%.0f,\"limit_bytes\":%.0f,\"oom_kills\":%.0f,\"file_lock\":%s}",
+                 "\"step\":%llu,\"peak_bytes\":%.0f,\"limit_bytes\":%.0f,\"oom_kills\":%.0f,\"file_lock\":%s,\"socket\":\"%s\"}",
                  r->host, r->pid, r->pid_start, r->boot_id, r->job, r->started, r->heartbeat, (unsigned long long)r->step, r->peak_bytes,
-                 r->limit_bytes, r->oom_kills, r->file_lock ? "true" : "false");
+                 r->limit_bytes, r->oom_kills, r->file_lock ? "true" : "false", r->socket);
     memset(text + n, ' ', (size_t)(RECORD - n));
     text[RECORD - 1] = '\n';
     ssize_t put = pwrite(l->fd, text, RECORD, 0);
@@ -118,6 +118,7 @@ static enum content parse_record(struct zf_lock_record *r, const char *text, siz
         r->limit_bytes = zf_json_number(v, "limit_bytes", -1);
         r->oom_kills = zf_json_number(v, "oom_kills", -1);
         r->file_lock = json_is_true(json_object_get(v, "file_lock"));
+        snprintf(r->socket, sizeof r->socket, "%s", zf_json_text(v, "socket", ""));
     }
     json_decref(v);
     return c;
@@ -153,6 +154,23 @@ static bool record_alive(const struct zf_lock_record *r, bool file_locks_work)
         return false;
     }
     return zf_wall_clock() - r->heartbeat < ZF_LOCK_FRESH;
+}
+
+bool zf_lock_elsewhere(const struct zf_lock_record *r)
+{
+    struct zf_lock_record here = {0};
+    read_host(&here);
+    bool same_kernel = here.boot_id[0] && !strcmp(here.boot_id, r->boot_id);
+    return r->pid && !same_kernel && (r->boot_id[0] || strcmp(here.host, r->host));
+}
+
+void zf_lock_socket(struct zf_lock *l, const char *path)
+{
+    char kept[sizeof l->me.socket];
+    printable(kept, sizeof kept, path);
+    if (strcmp(kept, path) != 0) return; /* it cannot be named */
+    memcpy(l->me.socket, kept, sizeof kept);
+    write_record(l);
 }
 
 static bool no_file_locks(int error)
@@ -214,14 +232,15 @@ static enum zf_status busy(const char *path, const struct zf_lock_record *r, boo
     char job[80] = "";
     if (r->job[0]) snprintf(job, sizeof job, ", job %s", r->job);
     if (locked)
-        return zf_fail(e, ZF_BUSY, path,
-                       "a trainer (pid %lld on host %s%s) holds this run; one at a time is possible: watch it with `status`, stop it, or give the "
-                       "new run another `dir`",
-                       r->pid, r->host, job);
+        return zf_fail(
+            e, ZF_BUSY, path,
+            "a trainer (pid %lld on host %s%s) holds this run; one at a time is possible: watch it with `status`, stop it, or give the "
+            "new run another `dir`",
+            r->pid, r->host, job);
     return zf_fail(
         e, ZF_BUSY, path,
         "a trainer (pid %lld on host %s%s) holds this run; its last sign of life is %.0f s old; stop it, or, if it is dead for certain, "
-        "wait until that is %d s old or remove this file",
+        "wait until that is %d s old, or take the run over with --takeover",
         r->pid, r->host, job, zf_wall_clock() - r->heartbeat, ZF_LOCK_FRESH);
 }
 
@@ -272,7 +291,8 @@ static enum zf_status acquire(struct zf_lock *l, const char *run, const struct z
     if (c == FOREIGN)
         return zf_fail(e, ZF_IO, l->path,
                        "it is no lock of a trainer and would be overwritten; move it away, or give the run another `dir`");
-    if (c == OURS && record_alive(&before, works)) return busy(l->path, &before, true, false, e);
+    bool taken = o->take_over && c == OURS && zf_lock_elsewhere(&before);
+    if (c == OURS && !taken && record_alive(&before, works)) return busy(l->path, &before, true, false, e);
     describe_me(&l->me, o);
     l->me.file_lock = works;
     if (c == OURS && note) zf_lock_explain(&before, last_logged_step(run), note, note_size);

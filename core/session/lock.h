@@ -21,6 +21,7 @@ struct zf_lock_record {
     uint64_t step;
     double peak_bytes, limit_bytes, oom_kills; /* below 0: not known */
     bool file_lock;                            /* the holder could lock the file: then an unlocked one means death */
+    char socket[108];                          /* where it listens; "": nowhere, or not yet */
 };
 
 enum zf_lock_state { ZF_LOCK_NONE, ZF_LOCK_LIVE, ZF_LOCK_DEAD };
@@ -31,6 +32,7 @@ enum zf_lock_state zf_lock_look(const char *run, struct zf_lock_record *out);
 struct zf_lock_options {
     size_t memory_limit;    /* bytes, for the explanation; 0: none */
     bool without_file_lock; /* as on a file system that has none */
+    bool take_over;         /* from a holder on another machine, alive or not: it ends at its next sign of life */
 };
 
 struct zf_lock;
@@ -38,6 +40,10 @@ struct zf_lock;
  * how that trainer ended, else "". The directory exists. */
 enum zf_status zf_lock_acquire(struct zf_lock **out, const char *run, const struct zf_lock_options *o, char *note, size_t note_size,
                                struct zf_err *e);
+/* Names the socket in the record. */
+void zf_lock_socket(struct zf_lock *l, const char *path);
+/* Is the holder of this record on another machine (its processes and sockets cannot be reached from here)? */
+bool zf_lock_elsewhere(const struct zf_lock_record *r);
 /* To be called at every step; writes every ZF_LOCK_BEAT seconds. ZF_BUSY: this process was stopped for so long that another machine
  * took the run over; it must end without touching the directory. Anything else that goes wrong is ignored. */
 enum zf_status zf_lock_beat(struct zf_lock *l, uint64_t step, struct zf_err *e);

@@ -277,7 +277,6 @@ static const struct {
     {MODEL DATA "[run]\ndevice = cuda\n", "f.cfg:6:10", "device is cuda"},
     {MODEL "[run]\ndevice = sim\n", "f.cfg:4:10", "device is sim"},
     {MODEL DATA "[zenflow]\nstrategy = zenflow\n", "f.cfg:6:12", "strategy is zenflow; auto|gpu_only"},
-    {MODEL DATA "[at]\n4 = stop\n", "f.cfg:6:1", "[at]"},
 };
 
 static void rules_between_options(void **state)

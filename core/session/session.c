@@ -1,0 +1,228 @@
+/* The course of a run: what is done before a step. See session.h. */
+#include "core/base/clock.h"
+#include "core/session/session_impl.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const double idle_seconds = 0.2;
+
+static enum zf_status read_at(struct zf_session *s, struct zf_err *e)
+{
+    struct zf_author who = {.by = "at"};
+    const char *user = getenv("USER");
+    snprintf(who.user, sizeof who.user, "%s", user ? user : "");
+    for (size_t i = 0; i < s->o->at_count; i++) {
+        struct zf_command c;
+        enum zf_status bad = zf_command_parse(&c, s->o->at[i].command, e);
+        if (!bad) bad = zf_session_may_wait(&c, e);
+        zf_command_free(&c);
+        ZF_TRY(bad);
+        ZF_TRY(zf_session_later(s, (uint64_t)s->o->at[i].step, s->o->at[i].command, &who, e));
+    }
+    return ZF_OK;
+}
+
+enum zf_status zf_session_open(struct zf_session **out, const char *run, struct zf_options *o, struct zf_journal *journal,
+                               const struct zf_session_trainer *trainer, struct zf_err *e)
+{
+    *out = NULL;
+    struct zf_session *s = calloc(1, sizeof *s);
+    if (!s || !(s->run = strdup(run))) {
+        free(s);
+        return zf_fail_memory(e, run);
+    }
+    s->o = o;
+    s->journal = journal;
+    s->trainer = *trainer;
+    s->next = 1;
+    s->doing = "starting";
+    s->facts.loss = s->facts.learning_rate = s->facts.tokens_per_s = s->facts.eta = -1;
+    pthread_mutex_init(&s->lock, NULL);
+    enum zf_status bad = read_at(s, e);
+    if (bad)
+        zf_session_close(s);
+    else
+        *out = s;
+    return bad;
+}
+
+enum zf_status zf_session_listen(struct zf_session *s, struct zf_err *e)
+{
+    return zf_control_start(&s->control, s->run, &(struct zf_control_hooks){.ctx = s, .at_once = zf_session_answer}, e);
+}
+
+const char *zf_session_socket(const struct zf_session *s)
+{
+    return s && s->control ? zf_control_path(s->control) : "";
+}
+
+void zf_session_close(struct zf_session *s)
+{
+    if (!s) return;
+    zf_control_stop(s->control);
+    for (size_t i = 0; i < s->later_count; i++) free(s->later[i].command);
+    for (size_t i = 0; i < s->undo_count; i++) free(s->undo[i]);
+    free(s->later);
+    free(s->undo);
+    pthread_mutex_destroy(&s->lock);
+    free(s->run);
+    free(s);
+}
+
+void zf_session_told(struct zf_session *s, const struct zf_session_facts *f)
+{
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->facts = *f;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void zf_session_doing(struct zf_session *s, const char *what)
+{
+    if (!s) return;
+    pthread_mutex_lock(&s->lock);
+    s->doing = what;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void zf_session_pause(struct zf_session *s, const char *why)
+{
+    pthread_mutex_lock(&s->lock);
+    s->paused = true;
+    s->why = why;
+    pthread_mutex_unlock(&s->lock);
+    s->granted = 0;
+}
+
+void zf_session_publish(void *session, const char *line, size_t size)
+{
+    struct zf_session *s = session;
+    if (s) zf_control_publish(s->control, line, size);
+}
+
+unsigned zf_session_clients(struct zf_session *s)
+{
+    return s ? zf_control_clients(s->control) : 0;
+}
+
+/* What was to be done before the next step; what is refused is told, as there is nobody to answer. */
+static enum zf_status do_due(struct zf_session *s, bool *any, struct zf_err *e)
+{
+    if (!s->later_count || s->later[0].step > s->next) return ZF_OK;
+    struct zf_later l = s->later[0];
+    struct zf_verdict v = {0};
+    *any = true;
+    pthread_mutex_lock(&s->lock);
+    memmove(s->later, s->later + 1, --s->later_count * sizeof *s->later);
+    s->waiting = s->later_count;
+    pthread_mutex_unlock(&s->lock);
+    snprintf(l.author.by, sizeof l.author.by, "at");
+    enum zf_status bad = l.step == s->next ? zf_session_execute(s, l.command, &l.author, true, &v, e) : ZF_OK;
+    if (!bad && v.text) zf_session_say(s, v.ok ? "note" : "warning", "at %" PRIu64 " %s: %s", l.step, l.command, v.text);
+    free(v.text);
+    free(l.command);
+    return bad;
+}
+
+static enum zf_status do_request(struct zf_session *s, bool *any, struct zf_err *e)
+{
+    struct zf_request *r = s->control ? zf_control_next(s->control) : NULL;
+    struct zf_author who;
+    struct zf_verdict v = {0};
+    if (!r) return ZF_OK;
+    *any = true;
+    memcpy(who.by, r->by, sizeof who.by);
+    memcpy(who.user, r->user, sizeof who.user);
+    enum zf_status bad = zf_session_execute(s, r->command, &who, r->yes, &v, e);
+    zf_control_answer(s->control, r, !bad && v.ok, v.ask, bad ? e->message : v.text ? v.text : "no memory for an answer");
+    free(v.text);
+    return bad;
+}
+
+/* Everything that is to be done now: [at] first. */
+static enum zf_status do_all(struct zf_session *s, struct zf_err *e)
+{
+    for (bool any = true; any && !s->stop;) {
+        any = false;
+        ZF_TRY(do_due(s, &any, e));
+        if (!any) ZF_TRY(do_request(s, &any, e));
+    }
+    return ZF_OK;
+}
+
+enum zf_status zf_session_before_step(struct zf_session *s, uint64_t next, bool *stop, struct zf_err *e)
+{
+    bool told = false;
+    *stop = false;
+    if (!s) return ZF_OK;
+    s->next = next;
+    for (;;) {
+        ZF_TRY(do_all(s, e));
+        if (s->stop || !s->paused) break;
+        if (s->granted) {
+            s->granted--;
+            break;
+        }
+        if (!told) {
+            zf_session_say(s, "note", "paused before step %" PRIu64 "%s%s; `resume` goes on, `step` takes one step, `stop` ends the run",
+                           next, s->why ? ": " : "", s->why ? s->why : "");
+            zf_session_doing(s, "paused");
+        }
+        told = true;
+        if (s->trainer.idle) ZF_TRY(s->trainer.idle(s->trainer.ctx, e));
+        if (s->control)
+            zf_control_wait(s->control, idle_seconds);
+        else
+            nanosleep(&(struct timespec){.tv_nsec = (long)(idle_seconds * 1e9)}, NULL);
+    }
+    *stop = s->stop;
+    if (told && !s->stop) zf_session_say(s, "note", "going on with step %" PRIu64, next);
+    zf_session_doing(s, s->stop ? "ending" : "training");
+    return ZF_OK;
+}
+
+enum zf_status zf_session_at_end(struct zf_session *s, bool *stop, struct zf_err *e)
+{
+    *stop = false;
+    if (!s) return ZF_OK;
+    s->next = s->facts.step + 1;
+    ZF_TRY(do_all(s, e));
+    *stop = s->stop;
+    return ZF_OK;
+}
+
+void zf_session_check_at(const struct zf_options *o, struct zf_err_list *errors)
+{
+    struct zf_options now;
+    struct zf_err e;
+    char where[sizeof e.where];
+    if (!o->at_count) return;
+    if (zf_options_copy(&now, o, &e)) {
+        zf_err_list_add(errors, &e);
+        return;
+    }
+    for (size_t i = 0; i < o->at_count; i++) {
+        struct zf_command c;
+        struct zf_changes changes = {0};
+        struct zf_change_place place = {.step = (uint64_t)o->at[i].step - 1, .steps = UINT64_MAX};
+        enum zf_status bad = zf_command_parse(&c, o->at[i].command, &e);
+        if (!bad) bad = zf_session_may_wait(&c, &e);
+        if (!bad && c.row->arguments == ZF_ARGS_PAIRS) bad = zf_changes_make(&changes, &now, c.word, c.count, &place, &e);
+        if (!bad && changes.count) { /* what comes behind counts from there */
+            zf_options_free(&now);
+            now = changes.wanted;
+            changes.wanted = (struct zf_options){0};
+        }
+        if (bad) {
+            char what[sizeof e.message];
+            snprintf(what, sizeof what, "%.200s%s%.1200s", e.where, e.where[0] ? ": " : "", e.message);
+            zf_fail(&e, ZF_USAGE, zf_origin_text(&o->at[i].origin, "at", where, sizeof where), "%s", what);
+            zf_err_list_add(errors, &e);
+        }
+        zf_changes_free(&changes);
+        zf_command_free(&c);
+    }
+    zf_options_free(&now);
+}
