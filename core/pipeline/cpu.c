@@ -21,7 +21,8 @@ static double mean_rate(const struct zf_update *u)
 double zf_update_ahead(const struct zf_pipeline *p, const struct zf_matrix *x, const struct zf_update *u)
 {
     double n = zf_window_lag(&x->window, &p->policy), count = (double)u->count, b = u->rule.beta1, sum = 0, term = 1;
-    const double rates[] = {[ZF_CPU_LEARNING_RATE_WINDOW] = 1, [ZF_CPU_LEARNING_RATE_SUM] = count, [ZF_CPU_LEARNING_RATE_SQRT] = sqrt(count)};
+    const double rates[] = {
+        [ZF_CPU_LEARNING_RATE_WINDOW] = 1, [ZF_CPU_LEARNING_RATE_SUM] = count, [ZF_CPU_LEARNING_RATE_SQRT] = sqrt(count)};
     if (u->cpu_update == ZF_CPU_UPDATE_MEAN) return u->last_rate * (n / count * rates[u->cpu_rate]);
     for (int i = 1; i <= (int)n; i++) sum += term *= b;
     return u->last_rate * (sum + (n - (int)n) * term * b);
@@ -52,8 +53,7 @@ static enum zf_status issue_serve(struct zf_pipeline *p, struct zf_matrix *x, co
     const struct zf_adam_rule *r = &u->rule;
     size_t rows = zf_cpu_rows(x);
     bool mean = u->cpu_update == ZF_CPU_UPDATE_MEAN;
-    if (!x->staging.chunk)
-        ZF_TRY(take(p, rows, x->length * zf_dtype_size(p->model->dtype), &x->staging, e));
+    if (!x->staging.chunk) ZF_TRY(take(p, rows, x->length * zf_dtype_size(p->model->dtype), &x->staging, e));
     ISSUE_CPU(p, serve_rows, e, .type = p->model->dtype, .g_type = mean ? ZF_F32 : p->policy.bus, .master = x->cpu.master, .m = x->cpu.m,
               .v = x->cpu.v, .t = x->cpu.t, .list = x->order + x->device.rows, .entries = u->entries, .entry_count = entries, .rows = rows,
               .cols = x->length, .visible = view(&x->staging), .ahead = ahead, .beta1 = r->beta1, .beta2 = r->beta2, .eps = r->epsilon,
@@ -69,13 +69,12 @@ static void note_staged(struct zf_matrix *x)
     for (size_t r = 0; r < x->staged_rows; r++) x->staged[r] = x->order[x->device.rows + r];
 }
 
-enum zf_status zf_pipeline_statistics(struct zf_pipeline *p, struct zf_matrix *x, const uint32_t *list, const uint32_t *to_list, size_t rows,
-                                      bool columns, double beta2, struct zf_err *e)
+enum zf_status zf_pipeline_statistics(struct zf_pipeline *p, struct zf_matrix *x, const uint32_t *list, const uint32_t *to_list,
+                                      size_t rows, bool columns, double beta2, struct zf_err *e)
 {
     ISSUE_CPU(p, vhat_rows, e, .v = x->cpu.v, .t = x->cpu.t, .list = list, .to_list = to_list, .channel = x->next_channel,
               .column = columns ? p->column_parts : NULL, .rows = rows, .cols = x->length, .beta2 = beta2);
-    if (columns)
-        ISSUE_CPU(p, column_shares, e, .column = p->column_parts, .share = x->next_column, .rows = rows, .cols = x->length);
+    if (columns) ISSUE_CPU(p, column_shares, e, .column = p->column_parts, .share = x->next_column, .rows = rows, .cols = x->length);
     return ZF_OK;
 }
 

@@ -52,8 +52,8 @@ enum zf_status zf_pipeline_fold(struct zf_pipeline *p, struct zf_matrix *x, stru
 enum zf_status zf_pipeline_serve(struct zf_pipeline *p, struct zf_matrix *x, struct zf_update *u, bool exact, struct zf_err *e);
 /* Visible rows of all the CPU half as it is: the master, or ahead of it. Into staging. */
 enum zf_status zf_pipeline_stage(struct zf_pipeline *p, struct zf_matrix *x, const struct zf_update *u, bool exact, struct zf_err *e);
-enum zf_status zf_pipeline_statistics(struct zf_pipeline *p, struct zf_matrix *x, const uint32_t *list, const uint32_t *to_list, size_t rows,
-                                      bool columns, double beta2, struct zf_err *e);
+enum zf_status zf_pipeline_statistics(struct zf_pipeline *p, struct zf_matrix *x, const uint32_t *list, const uint32_t *to_list,
+                                      size_t rows, bool columns, double beta2, struct zf_err *e);
 double zf_update_ahead(const struct zf_pipeline *p, const struct zf_matrix *x, const struct zf_update *u);
 
 /* show.c */

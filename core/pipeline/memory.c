@@ -1,11 +1,9 @@
 /* What a pipeline allocates, and the waiting of lanes. */
 #include "core/pipeline/impl.h"
+#include "core/pipeline/measure.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-enum { PIECE = 4 << 20 };       /* bytes of a ring's piece, or one row */
-enum { CHUNK = 128 << 10 };     /* bytes of a piece of slots, or one row */
 
 enum zf_status zf_pipeline_wait(struct zf_pipeline *p, struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e)
 {
@@ -191,7 +189,8 @@ static enum zf_status list_parameters(struct zf_pipeline *p, struct zf_err *e)
                                                           .partial_at = p->partials};
             p->parameters += q->rows * q->cols;
         } else {
-            p->vector[p->vectors++] = (struct zf_vector){.param = q, .layer = layer_of(q, (int)p->model->config.layers), .partials = n, .partial_at = p->partials};
+            p->vector[p->vectors++] = (struct zf_vector){
+                .param = q, .layer = layer_of(q, (int)p->model->config.layers), .partials = n, .partial_at = p->partials};
         }
         p->partials += n;
     }
@@ -217,13 +216,12 @@ static enum zf_status allocate(struct zf_pipeline *p, struct zf_err *e)
         p->sums_at[i] = 2 * channels;
         channels += p->matrix[i].channels;
     }
-    size_t row_bytes = (row * sizeof(float) + 4095) & ~(size_t)4095;
-    zf_chunks_init(&p->chunks, d, row_bytes > CHUNK ? row_bytes : CHUNK);
+    zf_chunks_init(&p->chunks, d, zf_pipeline_chunk_bytes(row));
     ZF_TRY(t->lane_new(d, "d2h", &p->d2h, e));
     ZF_TRY(t->lane_new(d, "h2d", &p->h2d, e));
     ZF_TRY(p->host->type->lane_new(p->host, "cpu", &p->cpu, e));
-    ZF_TRY(ring_open(p, &p->down, row_bytes > PIECE ? row_bytes : PIECE, e));
-    ZF_TRY(ring_open(p, &p->up, row_bytes > PIECE ? row_bytes : PIECE, e));
+    ZF_TRY(ring_open(p, &p->down, zf_pipeline_piece_bytes(row), e));
+    ZF_TRY(ring_open(p, &p->up, zf_pipeline_piece_bytes(row), e));
     ZF_TRY(device_array(d, ZF_MEM_DEVICE, ZF_TAG_OTHER, &p->partial, p->partials * sizeof *p->partial, e));
     ZF_TRY(device_array(d, ZF_MEM_PINNED, ZF_TAG_OTHER, &p->partial_seen, p->partials * sizeof *p->partial, e));
     ZF_TRY(device_array(p->host, ZF_MEM_DEVICE, ZF_TAG_OTHER, &p->column_parts, ZF_COLUMN_PARTS * row * sizeof(double), e));

@@ -1,5 +1,7 @@
-/* Who owns which channel: selection by score, and the migration of state that follows from it. All of it happens while the lanes are idle. */
+/* Who owns which channel: selection by score, and the migration of state that follows from it. All of it happens while the lanes are idle.
+ */
 #include "core/pipeline/impl.h"
+#include "core/pipeline/measure.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -36,12 +38,6 @@ static void best_first(const double *score, uint32_t *all, size_t count, size_t 
         else
             low = place + 1;
     }
-}
-
-static size_t quota(const struct zf_pipeline *p, const struct zf_matrix *x)
-{
-    size_t n = (size_t)floor(p->policy.ratio * (double)x->channels + 0.5);
-    return n < 1 ? 1 : n > x->channels ? x->channels : n;
 }
 
 /* ---- rows of a half, to and from plain host memory ---- */
@@ -105,8 +101,8 @@ static void scatter_host(const struct array *a, const struct way *w, size_t n, c
     for (size_t i = 0; i < n; i++) memcpy(a->base + w[i].to * a->cols, in + i * a->cols, a->cols * sizeof *in);
 }
 
-/* Rows that the device half gives (down) and takes (up), some at a time: where they only change places, the two are of equal number and each
- * writes where the other was read. numbers: scratch for as many. */
+/* Rows that the device half gives (down) and takes (up), some at a time: where they only change places, the two are of equal number and
+ * each writes where the other was read. numbers: scratch for as many. */
 static enum zf_status exchange(struct zf_pipeline *p, const struct array from_device[ARRAYS], const struct array to_cpu[ARRAYS],
                                const struct way *down, size_t downs, const struct array from_cpu[ARRAYS],
                                const struct array to_device[ARRAYS], const struct way *up, size_t ups, struct zf_err *e)
@@ -152,7 +148,7 @@ static enum zf_status keep_on_device(struct zf_pipeline *p, const struct array f
 /* ---- new owners ---- */
 
 struct plan {
-    struct way *down, *up; /* [downs], [ups] */
+    struct way *down, *up;  /* [downs], [ups] */
     uint32_t *order, *kept; /* new order; slots of the device half that stay */
     size_t downs, ups, keeps;
 };
@@ -261,8 +257,8 @@ static enum zf_status found(struct zf_pipeline *p, struct zf_matrix *x, const ui
         x->device.borrowed = true;
     } else if (narrow && count) {
         ZF_TRY(send_list(p, x->order, count, e));
-        ISSUE(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = x->device.master, .from = block, .from_list = p->list, .rows = count,
-              .cols = x->length);
+        ISSUE(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = x->device.master, .from = block, .from_list = p->list,
+              .rows = count, .cols = x->length);
         ZF_TRY(p->device->type->lane_sync(p->compute, e));
     }
     size_t most = p->down.bytes / (x->length * sizeof(float));
@@ -358,7 +354,7 @@ enum zf_status zf_pipeline_assign(struct zf_pipeline *p, struct zf_matrix *x, co
 
 enum zf_status zf_pipeline_select(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)
 {
-    size_t index = (size_t)(x - p->matrix), n = quota(p, x), kept = 0;
+    size_t index = (size_t)(x - p->matrix), n = zf_policy_quota(&p->policy, x->channels), kept = 0;
     const double *sums = p->sums_seen + p->sums_at[index], *score = sums + (p->policy.score == ZF_SCORE_L1);
     uint32_t *all = malloc(x->channels * sizeof *all);
     uint8_t *chosen = calloc(x->channels, 1);
@@ -415,8 +411,7 @@ enum zf_status zf_pipeline_masters(struct zf_pipeline *p, const struct zf_param 
     }
     for (size_t r = 0; r < x->cpu.rows; r++) {
         uint32_t c = x->order[x->device.rows + r];
-        if (c >= first && c < first + count)
-            memcpy(out + (c - first) * x->length, x->cpu.master + r * x->length, x->length * sizeof *out);
+        if (c >= first && c < first + count) memcpy(out + (c - first) * x->length, x->cpu.master + r * x->length, x->length * sizeof *out);
     }
     return p->device->type->lane_sync(p->compute, e);
 }

@@ -1,15 +1,16 @@
-/* The pipeline: one training step issued into lanes, under any policy (architecture 3 and 4; golden/zenflow_oracle.py defines every result).
+/* The pipeline: one training step issued into lanes, under any policy (architecture 3 and 4; golden/zenflow_oracle.py defines every
+ * result).
  *
- * Lanes: compute (the model's own) does forward, backward, the device half; d2h carries packed gradients to the host, h2d published rows to the
- * device; cpu updates the CPU half. Everything a lane waits for was issued before the wait, into a lane that does its work in order: no
+ * Lanes: compute (the model's own) does forward, backward, the device half; d2h carries packed gradients to the host, h2d published rows to
+ * the device; cpu updates the CPU half. Everything a lane waits for was issued before the wait, into a lane that does its work in order: no
  * cycles. The issuing thread waits once a step, for the norm, since whether the step counts decides what follows; and where channels
  * change owner.
  *
  * Ownership: the pipeline owns both halves' state, slots, staging. The device half's is in device memory, the CPU half's belongs to
  * `host`, the device whose pool the cpu lane works with (the same as `device` where they share cores). All functions: the issuing thread.
  *
- * Memory that several lanes use in turn (zf_chunks): a matrix gives its slots and staging back when its rows are made visible. Whoever takes
- * them next writes either in d2h, behind compute (which by then has waited for h2d, which waited for cpu), or in cpu, which waits for
+ * Memory that several lanes use in turn (zf_chunks): a matrix gives its slots and staging back when its rows are made visible. Whoever
+ * takes them next writes either in d2h, behind compute (which by then has waited for h2d, which waited for cpu), or in cpu, which waits for
  * what h2d was given before. */
 #ifndef ZF_PIPELINE_PIPELINE_H
 #define ZF_PIPELINE_PIPELINE_H
@@ -35,10 +36,10 @@ struct zf_half {
 
 /* A completed window on its way: from its end until its rows are visible. */
 struct zf_update {
-    struct zf_entry *entries;    /* each: one a step; mean: one, of the sum */
+    struct zf_entry *entries;     /* each: one a step; mean: one, of the sum */
     struct zf_rows_memory *slots; /* of the entries, beside them */
-    uint32_t count, room;        /* steps in it; mean: entries[0] alone is used */
-    struct zf_rows_memory sum;   /* mean: fp32 */
+    uint32_t count, room;         /* steps in it; mean: entries[0] alone is used */
+    struct zf_rows_memory sum;    /* mean: fp32 */
     double last_rate, sum_rate;
     struct zf_adam_rule rule; /* in force when the window ended */
     enum zf_choice_cpu_update cpu_update;
@@ -53,22 +54,22 @@ struct zf_matrix {
     uint32_t *order;        /* [channels] channels: the device half's by its rows, then the CPU half's */
     uint32_t *device_order; /* the same on the device */
     struct zf_half device, cpu;
-    bool assigned;            /* the halves have state; before, masters are the model's own */
-    struct zf_update open, up; /* the window that accumulates; the completed one */
+    bool assigned;                 /* the halves have state; before, masters are the model's own */
+    struct zf_update open, up;     /* the window that accumulates; the completed one */
     struct zf_rows_memory staging; /* visible rows of `up` */
-    uint32_t *staged;         /* [staged_rows] channels of the rows in staging */
+    uint32_t *staged;              /* [staged_rows] channels of the rows in staging */
     size_t staged_rows;
-    bool staged_moved; /* some of them have changed owner since */
-    bool visible_due;  /* `up` is due: zf_pipeline_show makes it visible */
-    bool handed;       /* this step's gradient is packed already */
-    struct zf_rows_memory slot;      /* this step's, until the step counts */
-    float *channel, *column;         /* optimistic: second moments on the device [channels], [length] */
+    bool staged_moved;                 /* some of them have changed owner since */
+    bool visible_due;                  /* `up` is due: zf_pipeline_show makes it visible */
+    bool handed;                       /* this step's gradient is packed already */
+    struct zf_rows_memory slot;        /* this step's, until the step counts */
+    float *channel, *column;           /* optimistic: second moments on the device [channels], [length] */
     float *next_channel, *next_column; /* pinned: those of staging's rows [channels], [length] */
-    struct zf_event *served;   /* the cpu lane has made staging */
+    struct zf_event *served;           /* the cpu lane has made staging */
     bool has_column;
     uint32_t *arrived_list; /* [arrived] channels that this step's selection gave to the CPU half */
     size_t arrived;
-    double energy; /* share of the squared norm in the selected channels, at the last selection */
+    double energy;        /* share of the squared norm in the selected channels, at the last selection */
     size_t kept, kept_of; /* channels of the last two selections in common; in either */
 };
 
@@ -106,14 +107,14 @@ struct zf_pipeline {
     struct zf_ring down, up;
     double *partial; /* sums of squares on the device, all parameters' pieces */
     size_t partials;
-    double *column_parts; /* [ZF_COLUMN_PARTS][longest row], the cpu lane's */
+    double *column_parts;      /* [ZF_COLUMN_PARTS][longest row], the cpu lane's */
     double *loss;              /* the step's sum of losses, on the device */
     struct zf_step_norm *norm; /* on the device */
     struct zf_step_norm *seen; /* pinned copy */
     double *partial_seen;      /* pinned: only read for a step that is not finite */
     double *sums;              /* [channels of all matrices][2] on the device, and pinned: scores */
     double *sums_seen;
-    size_t *sums_at; /* [matrices] */
+    size_t *sums_at;            /* [matrices] */
     uint32_t *list, *list_seen; /* scratch for lists of rows [most channels] on the device, pinned */
     struct zf_event *normed;    /* norm and scores are on the host */
     struct zf_event *lowered;   /* this step's slots are full */
@@ -121,11 +122,11 @@ struct zf_pipeline {
     struct zf_event *raised;    /* h2d has read what it was given so far */
     struct zf_grave *graves;    /* memory that work under way may still read */
     size_t grave_count, grave_room;
-    uint64_t step;    /* completed */
-    float last_clip;  /* c of the last step that was not skipped */
-    double rate;      /* of the step being issued */
-    bool score_all;   /* scores of every matrix are wanted with this step */
-    bool scored;      /* sums_seen has those of `step` */
+    uint64_t step;   /* completed */
+    float last_clip; /* c of the last step that was not skipped */
+    double rate;     /* of the step being issued */
+    bool score_all;  /* scores of every matrix are wanted with this step */
+    bool scored;     /* sums_seen has those of `step` */
     bool last_micro_batch, finishing;
     struct zf_pipeline_counts counts;
 };

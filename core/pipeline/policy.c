@@ -11,12 +11,9 @@ static const struct point {
     bool cpu_half, layered;
 } points[] = {
     [ZF_STRATEGY_AUTO] = {1, 1, false, false, true, false}, /* resolved before: as gpu_only */
-    [ZF_STRATEGY_GPU_ONLY] = {1, 1, false, false, true, false},
-    [ZF_STRATEGY_ZERO_OFFLOAD] = {0, 1, false, false, true, false},
-    [ZF_STRATEGY_STRONGHOLD] = {0, 1, false, false, true, true},
-    [ZF_STRATEGY_ZENFLOW_SYNC] = {-1, -1, false, true, true, false},
-    [ZF_STRATEGY_ZENFLOW] = {-1, -1, true, true, true, true},
-    [ZF_STRATEGY_SELECTED_ONLY] = {-1, -1, false, true, false, false},
+    [ZF_STRATEGY_GPU_ONLY] = {1, 1, false, false, true, false},  [ZF_STRATEGY_ZERO_OFFLOAD] = {0, 1, false, false, true, false},
+    [ZF_STRATEGY_STRONGHOLD] = {0, 1, false, false, true, true}, [ZF_STRATEGY_ZENFLOW_SYNC] = {-1, -1, false, true, true, false},
+    [ZF_STRATEGY_ZENFLOW] = {-1, -1, true, true, true, true},    [ZF_STRATEGY_SELECTED_ONLY] = {-1, -1, false, true, false, false},
 };
 
 static const enum zf_visible visible_of[] = {
@@ -27,7 +24,9 @@ struct zf_policy zf_policy_of(const struct zf_options *o, enum zf_dtype dtype, u
     const struct point *s = &points[o->strategy];
     struct zf_policy p = {
         .ratio = s->ratio < 0 ? o->topk_ratio : s->ratio,
-        .interval = s->interval > 0 ? (uint32_t)s->interval : o->update_interval ? (uint32_t)o->update_interval : interval,
+        .interval = s->interval > 0      ? (uint32_t)s->interval
+                    : o->update_interval ? (uint32_t)o->update_interval
+                                         : interval,
         .select = s->selects ? (uint64_t)o->select_interval : 0,
         .visible = s->windows ? visible_of[o->swap] : ZF_VISIBLE_NONE,
         .cpu_half = s->cpu_half,
@@ -35,7 +34,9 @@ struct zf_policy zf_policy_of(const struct zf_options *o, enum zf_dtype dtype, u
         .cpu_update = o->cpu_update,
         .cpu_rate = o->cpu_learning_rate,
         .score = o->score,
-        .bus = o->bus_dtype == ZF_BUS_DTYPE_AUTO ? dtype : o->bus_dtype == ZF_BUS_DTYPE_BF16 ? ZF_BF16 : ZF_F32,
+        .bus = o->bus_dtype == ZF_BUS_DTYPE_AUTO   ? dtype
+               : o->bus_dtype == ZF_BUS_DTYPE_BF16 ? ZF_BF16
+                                                   : ZF_F32,
     };
     p.optimistic = o->optimistic && p.visible == ZF_VISIBLE_STAGGERED;
     p.accumulate_on_device = o->accumulate_on == ZF_ACCUMULATE_ON_DEVICE && zf_policy_offloads(&p) && p.interval > 1;
@@ -102,7 +103,8 @@ static const struct {
     const char *sentence;
 } rules[] = {
     {device_each, ZF_OPT_accumulate_on,
-     "accumulate_on = device beside cpu_update = each; the device can only keep a sum, and each needs every step's gradient; set cpu_update mean, "
+     "accumulate_on = device beside cpu_update = each; the device can only keep a sum, and each needs every step's gradient; set "
+     "cpu_update mean, "
      "or accumulate_on host"},
     {device_optimistic, ZF_OPT_accumulate_on,
      "accumulate_on = device beside optimistic = yes; optimistic weights need the gradients on the host in time; set optimistic no, or "
@@ -110,7 +112,8 @@ static const struct {
     {nothing_selected, ZF_OPT_topk_ratio,
      "topk_ratio = 0 under strategy selected_only; nothing but vectors would be trained; a ratio above 0 is expected"},
     {auto_without_overlap, ZF_OPT_update_interval,
-     "update_interval = auto under a strategy without overlap; it is chosen so that the CPU half hides behind the device, which nothing does "
+     "update_interval = auto under a strategy without overlap; it is chosen so that the CPU half hides behind the device, which nothing "
+     "does "
      "here; give a number of steps, or take strategy zenflow"},
     {interval_above, ZF_OPT_max_update_interval, "max_update_interval below 1; at least 1 is expected"},
 };

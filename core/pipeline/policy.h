@@ -1,5 +1,5 @@
-/* The policy space (architecture 3.1): what options stand for. Every strategy is a point in it; nothing else in the trainer knows strategies.
- * golden/zenflow_oracle.py (`policy`, `set`) defines it. Pure. */
+/* The policy space (architecture 3.1): what options stand for. Every strategy is a point in it; nothing else in the trainer knows
+ * strategies. golden/zenflow_oracle.py (`policy`, `set`) defines it. Pure. */
 #ifndef ZF_PIPELINE_POLICY_H
 #define ZF_PIPELINE_POLICY_H
 
@@ -8,9 +8,9 @@
 
 /* When the CPU's update by a window becomes visible. */
 enum zf_visible {
-    ZF_VISIBLE_NONE,    /* in the step at which the window ends: no overlap */
-    ZF_VISIBLE_GLOBAL,  /* all windows end together, the whole model becomes visible a window later */
-    ZF_VISIBLE_ROLLING, /* all windows end together, each matrix becomes visible when its service ends */
+    ZF_VISIBLE_NONE,     /* in the step at which the window ends: no overlap */
+    ZF_VISIBLE_GLOBAL,   /* all windows end together, the whole model becomes visible a window later */
+    ZF_VISIBLE_ROLLING,  /* all windows end together, each matrix becomes visible when its service ends */
     ZF_VISIBLE_STAGGERED /* a matrix's window ends where its service begins */
 };
 
@@ -19,8 +19,8 @@ struct zf_policy {
     uint32_t interval; /* S: steps of a window */
     uint64_t select;   /* R: least steps between two selections of a matrix; 0: once */
     enum zf_visible visible;
-    bool cpu_half;  /* false: the CPU half's gradients are dropped */
-    bool layered;   /* what becomes visible need only be there when its layer needs it; else at the end of the step */
+    bool cpu_half; /* false: the CPU half's gradients are dropped */
+    bool layered;  /* what becomes visible need only be there when its layer needs it; else at the end of the step */
     bool optimistic, accumulate_on_device;
     enum zf_choice_cpu_update cpu_update;
     enum zf_choice_cpu_learning_rate cpu_rate;
@@ -28,8 +28,8 @@ struct zf_policy {
     enum zf_dtype bus;
 };
 
-/* dtype: the model's, which bus_dtype = auto is. interval: what update_interval = auto is now (4 at the start). strategy and device must not
- * be auto any more. */
+/* dtype: the model's, which bus_dtype = auto is. interval: what update_interval = auto is now (4 at the start). strategy and device must
+ * not be auto any more. */
 struct zf_policy zf_policy_of(const struct zf_options *o, enum zf_dtype dtype, uint32_t interval);
 
 /* Whether there is a CPU half that is updated, and one that may be selected from. */

@@ -295,7 +295,7 @@ enum zf_status zf_pipeline_finish(struct zf_pipeline *p, struct zf_step_norm *ou
 enum zf_status zf_pipeline_skip(struct zf_pipeline *p, double rate, struct zf_err *e)
 {
     p->rate = rate;
-    ZF_TRY(zf_pipeline_settle(p, e)); /* no forward asks for what is due */
+    ZF_TRY(zf_pipeline_settle(p, e));                                    /* no forward asks for what is due */
     for (size_t i = 0; i < p->matrices; i++) p->matrix[i].handed = true; /* there is no gradient */
     return after_norm(p, false, 1, e);
 }

@@ -3,10 +3,8 @@
 void zf_window_start(struct zf_window *w, const struct zf_policy *p, uint64_t origin, size_t before, size_t own, size_t all)
 {
     unsigned __int128 s = p->interval;
-    *w = (struct zf_window){.origin = origin,
-                            .start = (uint32_t)(s * before / all),
-                            .end = (uint32_t)((s * (before + own) + all - 1) / all),
-                            .starts = true};
+    *w = (struct zf_window){
+        .origin = origin, .start = (uint32_t)(s * before / all), .end = (uint32_t)((s * (before + own) + all - 1) / all), .starts = true};
 }
 
 static bool begins_anew(const struct zf_window *w, const struct zf_policy *p, uint64_t t)

@@ -1,5 +1,6 @@
 /* What must be the same bits (architecture 4): I1-I5, I7, on models of our own, in fp32 and bf16; and that steps which do not count, and
  * changes of policy, lose nothing. */
+#include "core/pipeline/measure.h"
 #include "support.h"
 
 enum { STEPS = 14 };
@@ -134,8 +135,8 @@ static void test_selection_with_one_step_is_exact(void **state)
 static void test_leaving_and_coming_back(void **state)
 {
     (void)state;
-    equal("strategy gpu_only", NULL, "strategy gpu_only", "4 strategy zero_offload;7 strategy gpu_only;9 strategy stronghold;12 strategy gpu_only",
-          NULL);
+    equal("strategy gpu_only", NULL, "strategy gpu_only",
+          "4 strategy zero_offload;7 strategy gpu_only;9 strategy stronghold;12 strategy gpu_only", NULL);
 }
 
 static const char *const POLICIES[] = {
@@ -165,7 +166,8 @@ static void test_i5_schedules(void **state)
     for (size_t i = 0; i < POLICY_COUNT; i++) {
         struct result x = {0};
         enum zf_dtype dtype = i % 2 ? ZF_BF16 : ZF_F32;
-        train(&x, &s, POLICIES[i], "8 topk_ratio 0.4;11 update_interval 2", &(struct run_options){.dtype = dtype, .threads = 1, .synchronous = true}, NULL, "");
+        train(&x, &s, POLICIES[i], "8 topk_ratio 0.4;11 update_interval 2",
+              &(struct run_options){.dtype = dtype, .threads = 1, .synchronous = true}, NULL, "");
         for (int seed = 1; seed <= seeds; seed++) {
             struct result y = {0};
             char what[256];
@@ -190,15 +192,16 @@ static void test_i7_accumulation(void **state)
         train(&x, &s, POLICIES[i], NULL, &(struct run_options){.dtype = ZF_F32, .threads = 2}, NULL, "");
         train(&y, &s, POLICIES[i], NULL, &(struct run_options){.dtype = ZF_F32, .threads = 2, .two_micro_batches = true}, NULL, "");
         for (size_t t = 1; t <= STEPS; t++)
-            if (fabs(x.losses[t] - y.losses[t]) > 1e-5 * x.losses[t]) fail_msg("%s: step %zu: %.9g, %.9g", POLICIES[i], t, x.losses[t], y.losses[t]);
+            if (fabs(x.losses[t] - y.losses[t]) > 1e-5 * x.losses[t])
+                fail_msg("%s: step %zu: %.9g, %.9g", POLICIES[i], t, x.losses[t], y.losses[t]);
         result_free(&x);
         result_free(&y);
     }
     source_free(&s);
 }
 
-/* A step that is not finite, at every phase of a window: every state is what it would be if that step had only taken its number. The same run
- * is made with a step without targets in its place, which has no gradient at all. */
+/* A step that is not finite, at every phase of a window: every state is what it would be if that step had only taken its number. The same
+ * run is made with a step without targets in its place, which has no gradient at all. */
 static void test_steps_that_do_not_count(void **state)
 {
     (void)state;
@@ -237,6 +240,36 @@ static void test_steps_that_do_not_count(void **state)
     source_free(&s);
 }
 
+/* The planner's figures are what a run takes. */
+static void test_memory_as_planned(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        struct source s;
+        source_make(&s, SOURCES[k], 2 * STEPS, 12);
+        for (size_t i = 0; i < POLICY_COUNT; i++) {
+            struct run r;
+            struct zf_pipeline_sizes sizes;
+            enum zf_dtype dtype = (i + k) % 2 ? ZF_BF16 : ZF_F32;
+            run_open_text(&r, &s, POLICIES[i], &(struct run_options){.dtype = dtype, .threads = 1});
+            zf_pipeline_measure(&sizes, &r.model.params, &r.pipeline.policy, dtype);
+            for (uint64_t t = 1; t <= STEPS; t++) run_step(&r, t);
+            size_t state_bytes = 0, masters = dtype == ZF_F32 ? 0 : 4;
+            for (size_t m = 0; m < r.pipeline.matrices; m++)
+                state_bytes += r.pipeline.matrix[m].device.rows * (r.pipeline.matrix[m].length * (8 + masters) + 4);
+            for (size_t v = 0; v < r.pipeline.vectors; v++) state_bytes += r.pipeline.vector[v].param->cols * (8 + masters) + 4;
+            assert_int_equal(sizes.device_state, state_bytes);
+            assert_int_equal(sizes.cpu_state, zf_pipeline_cpu_memory(&r.pipeline).state);
+            /* a selection shows what is due earlier than the plan knows: a piece or two less */
+            size_t taken = r.pipeline.chunks.peak * r.pipeline.chunks.bytes;
+            if (sizes.slots < taken || sizes.slots > taken + 2 * r.pipeline.chunks.bytes)
+                fail_msg("%s: %zu bytes of slots planned, %zu taken", POLICIES[i], sizes.slots, taken);
+            run_close(&r);
+        }
+        source_free(&s);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -249,6 +282,7 @@ int main(void)
         cmocka_unit_test(test_i5_schedules),
         cmocka_unit_test(test_i7_accumulation),
         cmocka_unit_test(test_steps_that_do_not_count),
+        cmocka_unit_test(test_memory_as_planned),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

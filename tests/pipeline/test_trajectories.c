@@ -87,8 +87,10 @@ static void run_case(const struct golden *g, const char *name, const json_t *c, 
         whole = same_selections(&r, selected, step, name);
     }
     ok(zf_pipeline_drain(&r.pipeline, &e));
-    if (whole) compare_weights(&r, &g->results, name);
-    else print_message("%s: compared up to a selection whose gap is below 1e-5\n", name);
+    if (whole)
+        compare_weights(&r, &g->results, name);
+    else
+        print_message("%s: compared up to a selection whose gap is below 1e-5\n", name);
     run_close(&r);
 }
 
