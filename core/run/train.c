@@ -273,7 +273,9 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
         if (t.takeover[0]) zf_record_text(&t, "note", "%s", t.takeover);
         for (size_t i = 0; i < setup->notes.count; i++)
             zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
+        t.profile.data_cpu = setup->data_cpu;
         s = zf_trainer_loop(&t, &end, e);
+        zf_record_profile(&t);
         if (!s)
             s = end_run(&t, end, e);
         else if (s != ZF_BUSY)

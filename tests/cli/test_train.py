@@ -99,6 +99,26 @@ def test_log(folder):
     expect("loss" in table and len(table.splitlines()) >= 6, "log of a run.cfg", table)
 
 
+def test_log_profile(folder):
+    _, out, _ = small_run(folder, data={"valid_split": 0.1}, train={"steps": 6, "valid_every": 3})
+    profile = json.loads(h.run("log", out, "--profile", "--json").stdout)
+    rows = {(r["phase"], r["op"]): r for r in profile["rows"]}
+    steps = [m["step_ms"] / 1e3 for m in h.metrics(out) if m["type"] == "step"]
+    expect(profile["steps"] == 5 and abs(profile["seconds"] - sum(steps[1:])) < 1e-6, "all steps but the first", profile, steps)
+    within = sum(r["seconds"] for (phase, _), r in rows.items() if phase not in ("other", "validation"))
+    expect(0 < within <= profile["seconds"], "kernels take longer than the steps", profile)
+    expect(rows["update", "sum_squares"]["calls"] == 5 and rows["head and loss", "cross_entropy"]["calls"] >= 5, "calls", rows)
+    expect(rows["forward", "matmul"]["flops"] * 2 == rows["backward", "matmul"]["flops"], "backward is twice forward", rows)
+    expect(("validation", "attention") in rows and rows["validation", "matmul"]["flops"] > 0, "validation", rows)
+    expect(0 < profile["data_cpu_seconds"] < profile["cpu_seconds"], "processor time", profile)
+    table = h.run("log", out, "--profile").stdout
+    expect(all(name in table for name in ("forward", "adamw", "between", "processor time")), "table", table)
+    h.write(os.path.join(out, "metrics.jsonl"), '{"type":"profile","steps":-1,"seconds":"x","rows":[7,{"phase":"forward","op":"\\u001b[2J"}]}\n')
+    expect("\x1b" not in h.run("log", out, "--profile").stdout, "a control character of the file")
+    h.write(os.path.join(out, "metrics.jsonl"), "")
+    expect("when it ends" in h.run("log", out, "--profile", code=2).stderr, "a run without an account")
+
+
 def test_status_list_inspect(folder):
     path, out, _ = small_run(folder, train={"steps": 4})
     expect(json.loads(h.run("status", out, "--json").stdout)["step"] == 4, "status --json")
