@@ -51,16 +51,17 @@ static enum zf_status norm_backward(struct zf_model *m, enum zf_slot weight, int
     return ZF_OK;
 }
 
-static enum zf_status head_norm_backward(struct zf_model *m, const struct zf_widths *w, enum zf_slot weight, int layer, size_t heads,
-                                         const void *x, const float *stats, void *d, size_t rows, struct zf_err *e)
+/* In place, rows of d ld apart. */
+static enum zf_status head_norm_backward(struct zf_model *m, enum zf_slot weight, int layer, size_t heads, const void *x,
+                                         const float *stats, void *d, size_t ld, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
-    size_t ldx = w->q + w->kv;
+    size_t ldx = heads * c->head_dim;
     ZF_ISSUE(m, norm_backward_weight, e, .type = m->dtype, .kind = c->norm, .dy = d, .x = x, .stats = stats,
-             .dweight = zf_grad_at(m, weight, layer), .rows = rows, .groups = heads, .cols = c->head_dim, .lddy = w->qkv, .ldx = ldx);
+             .dweight = zf_grad_at(m, weight, layer), .rows = rows, .groups = heads, .cols = c->head_dim, .lddy = ld, .ldx = ldx);
     ZF_ISSUE(m, norm_backward, e, .type = m->dtype, .kind = c->norm, .dy = d, .x = x, .stats = stats,
-             .weight = zf_weight_at(m, weight, layer), .dx = d, .rows = rows, .groups = heads, .cols = c->head_dim, .lddy = w->qkv,
-             .ldx = ldx, .lddx = w->qkv);
+             .weight = zf_weight_at(m, weight, layer), .dx = d, .rows = rows, .groups = heads, .cols = c->head_dim, .lddy = ld, .ldx = ldx,
+             .lddx = ld);
     return ZF_OK;
 }
 
@@ -71,35 +72,31 @@ static enum zf_status attention_backward(struct zf_model *m, struct zf_workspace
     const struct zf_model_config *c = &m->config;
     const struct zf_widths *d = &w->w;
     struct zf_layer_buffers *b = &w->layers[layer];
-    void *dq = w->dqkv, *dk = zf_at(m, dq, d->q), *dv = zf_at(m, dk, d->kv);
     ZF_TRY(zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_O_W, ZF_SLOT_O_B, layer, rows, d->q, d->h}, b->o, dout, w->do_, m->dtype,
                               false, e));
-    ZF_ISSUE(m, attention_backward, e, .type = m->dtype, .q = b->qkv, .k = zf_at(m, b->qkv, d->q), .v = zf_at(m, b->qkv, d->q + d->kv),
-             .o = b->o, .do_ = w->do_, .lse = b->lse, .dq = dq, .dk = dk, .dv = dv, .delta = w->delta, .segments = w->segments,
-             .segment_count = segments, .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ldq = d->qkv, .ldkv = d->qkv,
-             .ldo = d->q, .lddo = d->q, .lddq = d->qkv, .lddkv = d->qkv, .scale = (float)(1 / sqrt((double)c->head_dim)));
-    if (c->rope.kind != ZF_ROPE_NONE)
-        ZF_ISSUE(m, rope, e, .type = m->dtype, .x = dq, .table = w->rope, .position = w->position, .rows = rows,
-                 .heads = c->heads + c->kv_heads, .head_dim = c->head_dim, .ld = d->qkv, .inverse = true);
+    ZF_ISSUE(m, attention_backward, e, .type = m->dtype, .q = b->q, .k = b->k, .v = b->v, .o = b->o, .do_ = w->do_, .lse = b->lse,
+             .dq = w->dq, .dk = w->dk, .dv = w->dv, .delta = w->delta, .segments = w->segments, .segment_count = segments,
+             .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ldq = d->ldq, .ldkv = d->ldkv, .ldo = d->q, .lddo = d->q,
+             .lddq = d->ldq, .lddkv = d->ldkv, .scale = (float)(1 / sqrt((double)c->head_dim)));
+    ZF_TRY(zf_rotate(m, w, w->dq, c->heads, d->ldq, true, rows, e));
+    ZF_TRY(zf_rotate(m, w, w->dk, c->kv_heads, d->ldkv, true, rows, e));
     if (c->qk_norm) {
-        ZF_TRY(head_norm_backward(m, d, ZF_SLOT_Q_NORM, layer, c->heads, b->raw, b->raw_stats, dq, rows, e));
-        ZF_TRY(head_norm_backward(m, d, ZF_SLOT_K_NORM, layer, c->kv_heads, zf_at(m, b->raw, d->q), b->raw_stats + rows * c->heads * 2, dk,
-                                  rows, e));
+        ZF_TRY(head_norm_backward(m, ZF_SLOT_Q_NORM, layer, c->heads, b->raw_q, b->raw_q_stats, w->dq, d->ldq, rows, e));
+        ZF_TRY(head_norm_backward(m, ZF_SLOT_K_NORM, layer, c->kv_heads, b->raw_k, b->raw_k_stats, w->dk, d->ldkv, rows, e));
     }
-    struct zf_linear linear = {.layer = layer, .rows = rows, .ldx = d->h, .ldy = d->qkv};
+    struct zf_linear linear = {ZF_SLOT_Q_W, ZF_SLOT_Q_B, layer, rows, d->h, d->ldq};
     if (c->fused_qkv) {
         linear.weight = ZF_SLOT_QKV_W, linear.bias = ZF_SLOT_QKV_B;
-        return zf_linear_backward(m, &linear, b->in1, dq, sum, ZF_F32, accumulate, e);
+        return zf_linear_backward(m, &linear, b->in1, w->dq, sum, ZF_F32, accumulate, e);
     }
-    linear.weight = ZF_SLOT_Q_W, linear.bias = ZF_SLOT_Q_B;
-    ZF_TRY(zf_linear_backward(m, &linear, b->in1, dq, sum, ZF_F32, accumulate, e));
-    linear.weight = ZF_SLOT_K_W, linear.bias = ZF_SLOT_K_B;
-    ZF_TRY(zf_linear_backward(m, &linear, b->in1, dk, sum, ZF_F32, true, e));
+    ZF_TRY(zf_linear_backward(m, &linear, b->in1, w->dq, sum, ZF_F32, accumulate, e));
+    linear = (struct zf_linear){ZF_SLOT_K_W, ZF_SLOT_K_B, layer, rows, d->h, d->ldkv};
+    ZF_TRY(zf_linear_backward(m, &linear, b->in1, w->dk, sum, ZF_F32, true, e));
     linear.weight = ZF_SLOT_V_W, linear.bias = ZF_SLOT_V_B;
-    return zf_linear_backward(m, &linear, b->in1, dv, sum, ZF_F32, true, e);
+    return zf_linear_backward(m, &linear, b->in1, w->dv, sum, ZF_F32, true, e);
 }
 
-/* sum (+)= gradient for the layer's in2, from dout, that of the MLP's output. Overwrites b->u with its gradient. */
+/* sum (+)= gradient for the layer's in2, from dout, that of the MLP's output. Overwrites b->gate and b->up with their gradients. */
 static enum zf_status mlp_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, const void *dout, float *sum,
                                    bool accumulate, struct zf_err *e)
 {
@@ -108,13 +105,14 @@ static enum zf_status mlp_backward(struct zf_model *m, struct zf_workspace *w, i
     struct zf_layer_buffers *b = &w->layers[layer];
     ZF_TRY(zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_DOWN_W, ZF_SLOT_DOWN_B, layer, rows, d->f, d->h}, b->a, dout, w->da, m->dtype,
                               false, e));
-    ZF_ISSUE(m, activation_backward, e, .type = m->dtype, .kind = c->activation, .dy = w->da, .x = b->u, .dx = b->u, .rows = rows,
-             .n = d->f, .lddy = d->f, .ldx = d->u, .lddx = d->u);
-    struct zf_linear linear = {ZF_SLOT_UP_W, ZF_SLOT_UP_B, layer, rows, d->h, d->u};
-    ZF_TRY(zf_linear_backward(m, &linear, b->in2, zf_at(m, b->u, d->u - d->f), sum, ZF_F32, accumulate, e));
-    if (c->activation != ZF_SWIGLU) return ZF_OK;
+    void *x = b->gate ? b->gate : b->up, *up = b->gate ? b->up : NULL;
+    ZF_ISSUE(m, activation_backward, e, .type = m->dtype, .kind = c->activation, .dy = w->da, .x = x, .up = up, .dx = x, .dup = up,
+             .rows = rows, .n = d->f, .lddy = d->f, .ldx = d->f, .lddx = d->f);
+    struct zf_linear linear = {ZF_SLOT_UP_W, ZF_SLOT_UP_B, layer, rows, d->h, d->f};
+    ZF_TRY(zf_linear_backward(m, &linear, b->in2, b->up, sum, ZF_F32, accumulate, e));
+    if (!b->gate) return ZF_OK;
     linear.weight = ZF_SLOT_GATE_W, linear.bias = ZF_SLOT_GATE_B;
-    return zf_linear_backward(m, &linear, b->in2, b->u, sum, ZF_F32, true, e);
+    return zf_linear_backward(m, &linear, b->in2, b->gate, sum, ZF_F32, true, e);
 }
 
 static enum zf_status embed_backward(struct zf_model *m, struct zf_workspace *w, size_t rows, struct zf_err *e)

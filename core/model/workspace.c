@@ -26,14 +26,20 @@ static float *floats(struct cut *c, size_t rows, size_t width)
 
 static struct zf_widths widths(const struct zf_model_config *c)
 {
-    size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
-    return (struct zf_widths){.h = c->hidden,
-                              .q = q,
-                              .kv = kv,
-                              .qkv = q + 2 * kv,
-                              .f = c->ffn,
-                              .u = c->activation == ZF_SWIGLU ? 2 * c->ffn : c->ffn,
-                              .e = c->embed_dim};
+    size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, all = q + 2 * kv;
+    return (struct zf_widths){
+        .h = c->hidden, .q = q, .kv = kv, .f = c->ffn, .e = c->embed_dim, .ldq = c->fused_qkv ? all : q, .ldkv = c->fused_qkv ? all : kv};
+}
+
+/* Queries, keys, values: of their own, or side by side. */
+static void cut_qkv(struct cut *at, const struct zf_workspace *w, bool fused, void **q, void **k, void **v)
+{
+    const struct zf_widths *d = &w->w;
+    size_t R = w->room, size = zf_dtype_size(w->dtype);
+    unsigned char *p = cut(at, R * d->ldq, size);
+    *q = p;
+    *k = !fused ? cut(at, R * d->kv, size) : p ? p + d->q * size : NULL;
+    *v = !fused ? cut(at, R * d->kv, size) : p ? p + (d->q + d->kv) * size : NULL;
 }
 
 static void lay_layer(struct zf_layer_buffers *b, const struct zf_model_config *c, const struct zf_workspace *w, struct cut *at)
@@ -43,17 +49,20 @@ static void lay_layer(struct zf_layer_buffers *b, const struct zf_model_config *
     *b = (struct zf_layer_buffers){.in1 = cut(at, R * d->h, size),
                                    .s1 = cut(at, R * d->h, size),
                                    .stats1 = floats(at, R, 2),
-                                   .qkv = cut(at, R * d->qkv, size),
                                    .o = cut(at, R * d->q, size),
                                    .lse = floats(at, R, c->heads),
                                    .in2 = cut(at, R * d->h, size),
                                    .s2 = cut(at, R * d->h, size),
                                    .stats2 = floats(at, R, 2),
-                                   .u = cut(at, R * d->u, size),
+                                   .up = cut(at, R * d->f, size),
                                    .a = cut(at, R * d->f, size)};
+    cut_qkv(at, w, c->fused_qkv, &b->q, &b->k, &b->v);
+    if (c->activation == ZF_SWIGLU) b->gate = cut(at, R * d->f, size);
     if (c->qk_norm) {
-        b->raw = cut(at, R * (d->q + d->kv), size);
-        b->raw_stats = floats(at, R, 2 * (c->heads + c->kv_heads));
+        b->raw_q = cut(at, R * d->q, size);
+        b->raw_k = cut(at, R * d->kv, size);
+        b->raw_q_stats = floats(at, R, 2 * c->heads);
+        b->raw_k_stats = floats(at, R, 2 * c->kv_heads);
     }
 }
 
@@ -72,7 +81,7 @@ static void lay_gradients(struct zf_workspace *w, const struct zf_model_config *
     size_t R = w->room, size = zf_dtype_size(w->dtype);
     w->dres = cut(at, R * d->h, size);
     w->din = cut(at, R * d->h, size);
-    w->dqkv = cut(at, R * d->qkv, size);
+    cut_qkv(at, w, c->fused_qkv, &w->dq, &w->dk, &w->dv);
     w->do_ = cut(at, R * d->q, size);
     w->da = cut(at, R * d->f, size);
     w->dy = cut(at, R * d->e, size);

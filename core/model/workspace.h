@@ -3,30 +3,31 @@
  * void pointers are to elements of the model's dtype: zf_at. What a kernel keeps to itself (statistics, lse, delta), losses, the rotation
  * table and logits are fp32.
  *
- * Widths (elements a token): h hidden, q = heads*head_dim, kv = kv_heads*head_dim, qkv = q + 2 kv, f ffn, u = 2f with SwiGLU (gate, then
- * up), else f, e embed_dim. Buffers of a layer are kept for backward; without training all layers share one set. */
+ * Widths (elements a token): h hidden, q = heads*head_dim, kv = kv_heads*head_dim, f ffn, e embed_dim. Buffers have no gaps between rows
+ * (products are fastest so), except queries, keys and values where one product makes all three: they stand side by side in rows of
+ * q + 2 kv. ldq and ldkv say which. Buffers of a layer are kept for backward; without training all layers share one set. */
 #ifndef ZF_MODEL_WORKSPACE_H
 #define ZF_MODEL_WORKSPACE_H
 
 #include "core/model/model.h"
 
 struct zf_widths {
-    size_t h, q, kv, qkv, f, u, e;
+    size_t h, q, kv, f, e, ldq, ldkv;
 };
 
 struct zf_layer_buffers {
-    void *in1;        /* [R][h] what the q, k, v products read */
-    void *s1;         /* [R][h] what norm 1 normed */
-    float *stats1;    /* [R][2] */
-    void *raw;        /* [R][q+kv] queries and keys before their norm; NULL without qk_norm */
-    float *raw_stats; /* [R][heads+kv_heads][2], likewise */
-    void *qkv;        /* [R][qkv] after norm and rotation */
-    void *o;          /* [R][q] */
-    float *lse;       /* [R][heads] */
-    void *in2;        /* [R][h] what the MLP reads */
+    void *in1;                        /* [R][h] what the q, k, v products read */
+    void *s1;                         /* [R][h] what norm 1 normed */
+    float *stats1;                    /* [R][2] */
+    void *raw_q, *raw_k;              /* [R][q], [R][kv] before their norm; NULL without qk_norm */
+    float *raw_q_stats, *raw_k_stats; /* [R][heads][2], [R][kv_heads][2], likewise */
+    void *q, *k, *v;                  /* [R][ldq], [R][ldkv] twice: after norm and rotation */
+    void *o;                          /* [R][q] */
+    float *lse;                       /* [R][heads] */
+    void *in2;                        /* [R][h] what the MLP reads */
     void *s2;
     float *stats2;
-    void *u, *a; /* [R][u], [R][f] before and after the activation */
+    void *gate, *up, *a; /* [R][f] before and after the activation; gate NULL without SwiGLU */
 };
 
 struct zf_workspace {
@@ -38,18 +39,18 @@ struct zf_workspace {
     bool training;
     void *blocks[4]; /* activations, logits, batch, staging: device memory, owned */
 
-    struct zf_layer_buffers *layers;         /* [layers] */
-    void *emb;                               /* [R][e] embedding before project_in; NULL without it */
-    void *branch;                            /* [R][h] output of attention or MLP, on its way into the residual stream */
-    void *sf;                                /* [R][h] what the final norm normed */
-    float *statsf;                           /* [R][2] */
-    void *final;                             /* [R][h] input of the head (before project_out) */
-    void *y;                                 /* [R][e] input of the head; = final without project_out */
-    float *logits;                           /* [logit_rows][vocab] */
-    float *loss;                             /* [R] */
-    float *rope;                             /* [positions][head_dim/2][2] */
-    void *dres, *din, *dqkv, *do_, *da, *dy; /* gradients; NULL without training */
-    float *delta;                            /* [R][heads]; likewise */
+    struct zf_layer_buffers *layers;                 /* [layers] */
+    void *emb;                                       /* [R][e] embedding before project_in; NULL without it */
+    void *branch;                                    /* [R][h] output of attention or MLP, on its way into the residual stream */
+    void *sf;                                        /* [R][h] what the final norm normed */
+    float *statsf;                                   /* [R][2] */
+    void *final;                                     /* [R][h] input of the head (before project_out) */
+    void *y;                                         /* [R][e] input of the head; = final without project_out */
+    float *logits;                                   /* [logit_rows][vocab] */
+    float *loss;                                     /* [R] */
+    float *rope;                                     /* [positions][head_dim/2][2] */
+    void *dres, *din, *dq, *dk, *dv, *do_, *da, *dy; /* gradients; NULL without training */
+    float *delta;                                    /* [R][heads]; likewise */
     float *sum; /* [R][h] gradients while products add up to them; NULL where activations are fp32, or without training */
 
     int32_t *ids, *position, *target; /* [R] on the device */
@@ -96,6 +97,10 @@ enum zf_status zf_linear_forward(struct zf_model *m, const struct zf_linear *l, 
 /* type_dx: the model's, or ZF_F32; only that accumulates. */
 enum zf_status zf_linear_backward(struct zf_model *m, const struct zf_linear *l, const void *x, const void *dy, void *dx,
                                   enum zf_dtype type_dx, bool accumulate, struct zf_err *e);
+
+/* Rotates heads of queries or keys, rows ld apart. Nothing in a model without. */
+enum zf_status zf_rotate(struct zf_model *m, const struct zf_workspace *w, void *x, size_t heads, size_t ld, bool inverse, size_t rows,
+                         struct zf_err *e);
 
 /* Weights of a slot, NULL if the model has none; gradient likewise, NULL if frozen as well. */
 void *zf_weight_at(const struct zf_model *m, enum zf_slot slot, int layer);
