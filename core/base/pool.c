@@ -2,6 +2,7 @@
  * call, and an idle pool no processor. */
 #include "core/base/pool.h"
 
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -72,6 +73,33 @@ int zf_thread_start(pthread_t *out, void *(*body)(void *), void *arg)
     s = pthread_attr_setstacksize(&a, (size_t)4 << 20);
     if (!s) s = pthread_create(out, &a, body, arg);
     pthread_attr_destroy(&a);
+    return s;
+}
+
+int zf_thread_pin(pthread_t thread, int processor)
+{
+    cpu_set_t *set = processor >= 0 ? CPU_ALLOC((size_t)processor + 1) : NULL;
+    if (!set) return processor < 0 ? EINVAL : ENOMEM;
+    size_t size = CPU_ALLOC_SIZE((size_t)processor + 1);
+    CPU_ZERO_S(size, set);
+    CPU_SET_S((size_t)processor, size, set);
+    int s = pthread_setaffinity_np(thread, size, set);
+    CPU_FREE(set);
+    return s;
+}
+
+int zf_pool_pin(struct zf_pool *p, const int *processor)
+{
+    enum { ROOM = 8192 };
+    cpu_set_t *before = CPU_ALLOC(ROOM);
+    size_t size = CPU_ALLOC_SIZE(ROOM);
+    int s = before ? pthread_getaffinity_np(pthread_self(), size, before) : ENOMEM, pinned = 1;
+    while (!s && pinned < p->threads) {
+        s = zf_thread_pin(p->workers[pinned], processor[pinned]);
+        pinned += !s;
+    }
+    for (int i = 1; s && i < pinned; i++) pthread_setaffinity_np(p->workers[i], size, before);
+    if (before) CPU_FREE(before);
     return s;
 }
 

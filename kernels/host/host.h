@@ -26,6 +26,8 @@ struct zf_host {
     const struct zf_host_path *path;
     struct zf_host_products *products;
     bool synchronous;
+    const char *loose; /* why the pool is not pinned; NULL: it is */
+    int processor;     /* for the thread of the lane that computes; -1: any */
 
     pthread_mutex_t memory_lock; /* over the rest */
     struct zf_host_block *blocks;
@@ -119,9 +121,6 @@ enum zf_status zf_host_fill(struct zf_lane *l, void *to, int byte, size_t bytes)
 enum zf_status zf_host_alloc(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,
                              struct zf_err *e);
 void zf_host_free(struct zf_device *d, void *p);
-
-/* cores.c: physical cores this process may use, no more than its cgroups' processor quota; at least 1 */
-int zf_host_cores(void);
 
 /* matmul.c; library: its name, version and what it dispatches to */
 enum zf_status zf_host_matmul_run(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e);
