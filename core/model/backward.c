@@ -1,5 +1,6 @@
 /* The way back through forward.c. w->dres is the gradient of the residual stream; a branch's gradient is the stream's at its end.
- * Gradients of weights are added to, so that micro-batches sum; gradients of activations are overwritten. */
+ * Gradients of weights are written by the first micro-batch of a step (where a kernel can only add, they were zeroed before), and added to
+ * by the others; gradients of activations are overwritten. */
 #include "core/model/workspace.h"
 
 #include <math.h>
@@ -16,21 +17,26 @@ enum zf_status zf_linear_backward(struct zf_model *m, const struct zf_linear *l,
     const struct zf_param *p = zf_param_at(&m->params, l->weight, l->layer);
     float *dweight = zf_grad_at(m, l->weight, l->layer), *dbias = zf_grad_at(m, l->bias, l->layer);
     if (dweight)
-        ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = ZF_F32, .a = x, .trans_a = true, .b = dy, .c = dweight, .accumulate = true,
-                 .m = p->rows, .n = p->cols, .k = l->rows, .lda = l->ldx, .ldb = l->ldy, .ldc = p->cols);
+        ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = ZF_F32, .a = x, .trans_a = true, .b = dy, .c = dweight,
+                 .accumulate = m->grad_begun || l->add, .m = p->rows, .n = p->cols, .k = l->rows, .lda = l->ldx, .ldb = l->ldy,
+                 .ldc = p->cols);
     if (dbias) ZF_ISSUE(m, bias_backward, e, .type = m->dtype, .dy = dy, .dbias = dbias, .rows = l->rows, .n = p->cols, .ld = l->ldy);
     ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = type_dx, .a = dy, .b = zf_at(m, m->weights, p->offset), .trans_b = true, .c = dx,
              .accumulate = accumulate, .m = l->rows, .n = p->rows, .k = p->cols, .lda = l->ldy, .ldb = p->cols, .ldc = l->ldx);
     return ZF_OK;
 }
 
-/* Where products add up to a gradient that goes to `to`: in fp32, so that it is rounded once. In f32 that is `to` itself. */
-static float *sum_for(const struct zf_workspace *w, void *to)
+/* Where products add up to a gradient that goes to `to`: in fp32, so that it is rounded once. In f32 that is `to` itself. It begins with
+ * `plus`, or, if that is NULL, with the first product. */
+static enum zf_status begin_sum(struct zf_model *m, const struct zf_workspace *w, const void *plus, void *to, size_t n, float **sum,
+                                struct zf_err *e)
 {
-    return w->sum ? w->sum : to;
+    *sum = w->sum ? w->sum : to;
+    if (plus) ZF_ISSUE(m, cast, e, .type = ZF_F32, .from_type = m->dtype, .to = *sum, .from = plus, .n = n);
+    return ZF_OK;
 }
 
-static enum zf_status round_sum(struct zf_model *m, const struct zf_workspace *w, void *to, size_t n, struct zf_err *e)
+static enum zf_status end_sum(struct zf_model *m, const struct zf_workspace *w, void *to, size_t n, struct zf_err *e)
 {
     if (w->sum) ZF_ISSUE(m, cast, e, .type = m->dtype, .from_type = ZF_F32, .to = to, .from = w->sum, .n = n);
     return ZF_OK;
@@ -65,9 +71,31 @@ static enum zf_status head_norm_backward(struct zf_model *m, enum zf_slot weight
     return ZF_OK;
 }
 
-/* sum (+)= gradient for the layer's in1, from dout, that of attention's output. */
+/* The gradient for the layer's in1 out of w->dq, dk, dv. */
+static enum zf_status qkv_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, const void *plus, void *to,
+                                   struct zf_err *e)
+{
+    const struct zf_model_config *c = &m->config;
+    const struct zf_widths *d = &w->w;
+    const void *in1 = w->layers[layer].in1;
+    const struct zf_linear fused = {ZF_SLOT_QKV_W, ZF_SLOT_QKV_B, layer, rows, d->h, d->ldq},
+                           q = {ZF_SLOT_Q_W, ZF_SLOT_Q_B, layer, rows, d->h, d->ldq},
+                           k = {ZF_SLOT_K_W, ZF_SLOT_K_B, layer, rows, d->h, d->ldkv},
+                           v = {ZF_SLOT_V_W, ZF_SLOT_V_B, layer, rows, d->h, d->ldkv};
+    float *sum;
+    if (c->fused_qkv && !plus) return zf_linear_backward(m, &fused, in1, w->dq, to, m->dtype, false, e);
+    ZF_TRY(begin_sum(m, w, plus, to, rows * d->h, &sum, e));
+    ZF_TRY(zf_linear_backward(m, c->fused_qkv ? &fused : &q, in1, w->dq, sum, ZF_F32, plus, e));
+    if (!c->fused_qkv) {
+        ZF_TRY(zf_linear_backward(m, &k, in1, w->dk, sum, ZF_F32, true, e));
+        ZF_TRY(zf_linear_backward(m, &v, in1, w->dv, sum, ZF_F32, true, e));
+    }
+    return end_sum(m, w, to, rows * d->h, e);
+}
+
+/* to = plus (NULL: nothing) + the gradient for the layer's in1, from dout, that of attention's output. */
 static enum zf_status attention_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, size_t segments,
-                                         const void *dout, float *sum, bool accumulate, struct zf_err *e)
+                                         const void *dout, const void *plus, void *to, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     const struct zf_widths *d = &w->w;
@@ -84,21 +112,13 @@ static enum zf_status attention_backward(struct zf_model *m, struct zf_workspace
         ZF_TRY(head_norm_backward(m, ZF_SLOT_Q_NORM, layer, c->heads, b->raw_q, b->raw_q_stats, w->dq, d->ldq, rows, e));
         ZF_TRY(head_norm_backward(m, ZF_SLOT_K_NORM, layer, c->kv_heads, b->raw_k, b->raw_k_stats, w->dk, d->ldkv, rows, e));
     }
-    struct zf_linear linear = {ZF_SLOT_Q_W, ZF_SLOT_Q_B, layer, rows, d->h, d->ldq};
-    if (c->fused_qkv) {
-        linear.weight = ZF_SLOT_QKV_W, linear.bias = ZF_SLOT_QKV_B;
-        return zf_linear_backward(m, &linear, b->in1, w->dq, sum, ZF_F32, accumulate, e);
-    }
-    ZF_TRY(zf_linear_backward(m, &linear, b->in1, w->dq, sum, ZF_F32, accumulate, e));
-    linear = (struct zf_linear){ZF_SLOT_K_W, ZF_SLOT_K_B, layer, rows, d->h, d->ldkv};
-    ZF_TRY(zf_linear_backward(m, &linear, b->in1, w->dk, sum, ZF_F32, true, e));
-    linear.weight = ZF_SLOT_V_W, linear.bias = ZF_SLOT_V_B;
-    return zf_linear_backward(m, &linear, b->in1, w->dv, sum, ZF_F32, true, e);
+    return qkv_backward(m, w, layer, rows, plus, to, e);
 }
 
-/* sum (+)= gradient for the layer's in2, from dout, that of the MLP's output. Overwrites b->gate and b->up with their gradients. */
-static enum zf_status mlp_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, const void *dout, float *sum,
-                                   bool accumulate, struct zf_err *e)
+/* to = plus (NULL: nothing) + the gradient for the layer's in2, from dout, that of the MLP's output. Overwrites b->gate and b->up with
+ * their gradients. */
+static enum zf_status mlp_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, const void *dout, const void *plus,
+                                   void *to, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     const struct zf_widths *d = &w->w;
@@ -108,11 +128,14 @@ static enum zf_status mlp_backward(struct zf_model *m, struct zf_workspace *w, i
     void *x = b->gate ? b->gate : b->up, *up = b->gate ? b->up : NULL;
     ZF_ISSUE(m, activation_backward, e, .type = m->dtype, .kind = c->activation, .dy = w->da, .x = x, .up = up, .dx = x, .dup = up,
              .rows = rows, .n = d->f, .lddy = d->f, .ldx = d->f, .lddx = d->f);
-    struct zf_linear linear = {ZF_SLOT_UP_W, ZF_SLOT_UP_B, layer, rows, d->h, d->f};
-    ZF_TRY(zf_linear_backward(m, &linear, b->in2, b->up, sum, ZF_F32, accumulate, e));
-    if (!b->gate) return ZF_OK;
-    linear.weight = ZF_SLOT_GATE_W, linear.bias = ZF_SLOT_GATE_B;
-    return zf_linear_backward(m, &linear, b->in2, b->gate, sum, ZF_F32, true, e);
+    const struct zf_linear into_up = {ZF_SLOT_UP_W, ZF_SLOT_UP_B, layer, rows, d->h, d->f},
+                           into_gate = {ZF_SLOT_GATE_W, ZF_SLOT_GATE_B, layer, rows, d->h, d->f};
+    float *sum;
+    if (!b->gate && !plus) return zf_linear_backward(m, &into_up, b->in2, b->up, to, m->dtype, false, e);
+    ZF_TRY(begin_sum(m, w, plus, to, rows * d->h, &sum, e));
+    ZF_TRY(zf_linear_backward(m, &into_up, b->in2, b->up, sum, ZF_F32, plus, e));
+    if (b->gate) ZF_TRY(zf_linear_backward(m, &into_gate, b->in2, b->gate, sum, ZF_F32, true, e));
+    return end_sum(m, w, to, rows * d->h, e);
 }
 
 static enum zf_status embed_backward(struct zf_model *m, struct zf_workspace *w, size_t rows, struct zf_err *e)
@@ -138,26 +161,17 @@ static enum zf_status embed_backward(struct zf_model *m, struct zf_workspace *w,
 static enum zf_status layer_backward(struct zf_model *m, struct zf_workspace *w, int l, size_t rows, size_t segments, struct zf_err *e)
 {
     struct zf_layer_buffers *b = &w->layers[l];
-    size_t n = rows * w->w.h;
     if (m->config.pre_norm) {
-        float *sum = sum_for(w, w->din);
-        ZF_TRY(mlp_backward(m, w, l, rows, w->dres, sum, false, e));
-        ZF_TRY(round_sum(m, w, w->din, n, e));
+        ZF_TRY(mlp_backward(m, w, l, rows, w->dres, NULL, w->din, e));
         ZF_TRY(norm_backward(m, ZF_SLOT_MLP_NORM_W, l, b->s2, b->stats2, w->din, w->dres, true, rows, e));
-        ZF_TRY(attention_backward(m, w, l, rows, segments, w->dres, sum, false, e));
-        ZF_TRY(round_sum(m, w, w->din, n, e));
+        ZF_TRY(attention_backward(m, w, l, rows, segments, w->dres, NULL, w->din, e));
         return norm_backward(m, ZF_SLOT_ATTN_NORM_W, l, b->s1, b->stats1, w->din, w->dres, true, rows, e);
     }
     /* s2 = in2 + mlp(in2): the gradient of s2 is that of the branch and, summed with the branch's, that of in2 */
-    float *sum = sum_for(w, w->dres);
     ZF_TRY(norm_backward(m, ZF_SLOT_MLP_NORM_W, l, b->s2, b->stats2, w->dres, w->din, false, rows, e));
-    ZF_ISSUE(m, cast, e, .type = ZF_F32, .from_type = m->dtype, .to = sum, .from = w->din, .n = n);
-    ZF_TRY(mlp_backward(m, w, l, rows, w->din, sum, true, e));
-    ZF_TRY(round_sum(m, w, w->dres, n, e));
+    ZF_TRY(mlp_backward(m, w, l, rows, w->din, w->din, w->dres, e));
     ZF_TRY(norm_backward(m, ZF_SLOT_ATTN_NORM_W, l, b->s1, b->stats1, w->dres, w->din, false, rows, e));
-    ZF_ISSUE(m, cast, e, .type = ZF_F32, .from_type = m->dtype, .to = sum, .from = w->din, .n = n);
-    ZF_TRY(attention_backward(m, w, l, rows, segments, w->din, sum, true, e));
-    return round_sum(m, w, w->dres, n, e);
+    return attention_backward(m, w, l, rows, segments, w->din, w->din, w->dres, e);
 }
 
 enum zf_status zf_backward(struct zf_model *m, struct zf_workspace *w, size_t rows, size_t segments, struct zf_err *e)

@@ -22,7 +22,8 @@ struct zf_model {
     enum zf_dtype dtype;       /* of weights and activations: ZF_F32 or ZF_BF16 */
     void *weights;             /* [params.elements] of dtype: what forward and backward see */
     float *master;             /* [params.elements]; = weights in f32; NULL in bf16 without training */
-    float *grad;               /* [params.elements]; NULL until zf_model_reserve with training */
+    float *grad;               /* [params.elements]; NULL until zf_model_reserve with training. Frozen parameters and gaps: zeros */
+    bool grad_begun;           /* the next backward adds to grad, as other micro-batches of its step have; else it writes it */
     struct zf_workspace *work; /* activations for the largest micro-batch */
 };
 
@@ -54,7 +55,7 @@ enum zf_status zf_sources_find(struct zf_weight_source *found, const struct zf_m
 /* Allocates gradients (training) and the workspace for micro-batches of up to `tokens` tokens. Once. */
 enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, bool training, struct zf_err *e);
 
-/* Issues forward and loss of a micro-batch; with `backward` gradients are added into grad, each loss scaled by loss_scale (1 / label tokens
+/* Issues forward and loss of a micro-batch; with `backward` gradients go into grad, each loss scaled by loss_scale (1 / label tokens
  * of the whole step). *total (device memory, double) += the sum of the losses. The batch's memory may be reused when this returns. */
 enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool backward, float loss_scale, double *total,
                              struct zf_err *e);
@@ -65,7 +66,8 @@ enum zf_status zf_model_losses(struct zf_model *m, const struct zf_batch *b, flo
 /* Forward; logits [tokens][vocab] of all positions to host memory. Waits. */
 enum zf_status zf_model_logits(struct zf_model *m, const struct zf_batch *b, float *logits, struct zf_err *e);
 
-enum zf_status zf_model_zero_grad(struct zf_model *m, struct zf_err *e);
+/* Before the first backward of a step, which then writes grad; those after it add. What is frozen was so before the first step. */
+enum zf_status zf_model_begin_grad(struct zf_model *m, struct zf_err *e);
 
 /* Generation: tokens of one sequence appended to the cache; logits [vocab] of the last to host memory. Waits. cache_tokens is the room. */
 struct zf_cache;

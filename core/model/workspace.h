@@ -92,6 +92,7 @@ struct zf_linear {
     enum zf_slot weight, bias; /* ZF_SLOTS as bias: has none */
     int layer;
     size_t rows, ldx, ldy;
+    bool add; /* to the gradient of the weight, even in the first micro-batch of a step */
 };
 enum zf_status zf_linear_forward(struct zf_model *m, const struct zf_linear *l, const void *x, void *y, struct zf_err *e);
 /* type_dx: the model's, or ZF_F32; only that accumulates. */

@@ -38,9 +38,13 @@ static const char *const configs[] = {
 };
 enum { CONFIGS = sizeof configs / sizeof *configs, V = 37 };
 static const enum zf_dtype dtypes[] = {ZF_F32, ZF_BF16};
-#define EACH_MODEL(which, dtype) \
-    for (int which = 0; which < CONFIGS; which++) \
+/* Models CONFIGS and CONFIGS + 1: an untied and a tied one, so wide that logits come in chunks. */
+enum { WIDE = 2, WIDE_OF = 3, WIDE_VOCAB = 33000 };
+#define EACH_MODEL_OF(models, which, dtype) \
+    for (int which = 0; which < (models); which++) \
         for (const enum zf_dtype *dtype = dtypes; dtype < dtypes + 2; dtype++)
+
+#define EACH_MODEL(which, dtype) EACH_MODEL_OF(CONFIGS, which, dtype)
 
 struct fixture {
     struct zf_device *device;
@@ -61,13 +65,15 @@ static struct zf_model_config config_of(int which)
 {
     struct zf_model_config c;
     json_t *j;
-    char *text = strdup(configs[which]);
+    bool wide = which >= CONFIGS;
+    char *text = strdup(configs[wide ? which - CONFIGS + WIDE_OF : which]);
     for (char *p = text; *p; p++)
         if (*p == '\'') *p = '"';
     ok(zf_json_parse(&j, text, strlen(text), "config", &e));
     ok(zf_model_config_read(&c, j, "config", &e));
     json_decref(j);
     free(text);
+    if (wide) c.vocab = WIDE_VOCAB;
     return c;
 }
 
@@ -196,7 +202,7 @@ static void losses_of_tokens(void **state)
 static void batches_are_sums(void **state)
 {
     (void)state;
-    EACH_MODEL(which, dtype)
+    EACH_MODEL_OF(CONFIGS + WIDE, which, dtype)
     {
         struct fixture f;
         start(&f, which, *dtype, 2);
@@ -204,13 +210,13 @@ static void batches_are_sums(void **state)
         size_t elements = f.model.params.elements;
         float *together = malloc(elements * sizeof *together);
         ok(zf_optimizer_begin(&f.optimizer, &e));
-        add_row(&f.batch, 1, 40, 13);
+        add_row(&f.batch, 1, 250, 13);
         add_row(&f.batch, 2, 7, 0);
-        add_row(&f.batch, 3, 99, 0);
+        add_row(&f.batch, 3, 30, 0);
         double all = loss_of(&f, true, 0.01f);
         memcpy(together, f.model.grad, elements * sizeof *together);
         ok(zf_optimizer_begin(&f.optimizer, &e));
-        static const size_t rows[][3] = {{1, 40, 13}, {2, 7, 0}, {3, 99, 0}};
+        static const size_t rows[][3] = {{1, 250, 13}, {2, 7, 0}, {3, 30, 0}};
         double one_by_one = 0;
         for (size_t i = 0; i < 3; i++) {
             zf_batch_clear(&f.batch);
@@ -220,6 +226,48 @@ static void batches_are_sums(void **state)
         assert_true(fabs(all - one_by_one) < (f32 ? 1e-6 : 1e-4) * all);
         assert_true(relative(f.model.grad, together, elements) < (f32 ? 1e-6 : 1e-2));
         free(together);
+        stop(&f);
+    }
+}
+
+/* A step of three micro-batches, with some tokens that occur nowhere, and more rows than a chunk of logits has. */
+static void three_backwards(struct fixture *f)
+{
+    static const size_t rows[][3] = {{1, 270, 13}, {2, 7, 0}, {3, 30, 0}};
+    for (size_t i = 0; i < 3; i++) {
+        zf_batch_clear(&f->batch);
+        add_row(&f->batch, (uint32_t)rows[i][0], rows[i][1], rows[i][2]);
+        for (size_t k = 0; k < f->batch.tokens; k++)
+            if (f->batch.ids[k] == 20) f->batch.ids[k] = 21;
+        loss_of(f, true, 0.01f);
+    }
+}
+
+/* The first backward of a step leaves nothing of what gradients were before; written or added to zeros, they are the same. */
+static void steps_begin_anew(void **state)
+{
+    (void)state;
+    EACH_MODEL_OF(CONFIGS + WIDE, which, dtype)
+    {
+        struct fixture f;
+        start(&f, which, *dtype, 2);
+        size_t elements = f.model.params.elements, bytes = elements * sizeof(float);
+        float *fresh = malloc(bytes), *g = f.model.grad;
+        ok(zf_optimizer_begin(&f.optimizer, &e));
+        three_backwards(&f);
+        memcpy(fresh, g, bytes);
+        for (size_t i = 0; i < f.model.params.count; i++) {
+            const struct zf_param *p = &f.model.params.list[i];
+            for (size_t k = 0; k < p->rows * p->cols; k++) g[p->offset + k] = NAN;
+        }
+        ok(zf_optimizer_begin(&f.optimizer, &e));
+        three_backwards(&f);
+        assert_memory_equal(fresh, g, bytes);
+        memset(g, 0, bytes);
+        f.model.grad_begun = true;
+        three_backwards(&f);
+        for (size_t i = 0; i < elements; i++) assert_true(fresh[i] == g[i]); /* -0 may be 0 */
+        free(fresh);
         stop(&f);
     }
 }
@@ -456,6 +504,7 @@ static void frozen_stays(void **state)
         for (size_t i = 0; i < f.model.params.count; i++) {
             const struct zf_param *p = &f.model.params.list[i];
             size_t n = p->rows * p->cols;
+            for (size_t k = 0; p->frozen && k < n; k++) assert_true(f.model.grad[p->offset + k] == 0);
             assert_int_equal(!memcmp(before + p->offset, f.model.master + p->offset, n * sizeof *before), p->frozen);
             assert_int_equal(!memcmp(rounded + p->offset * size, now + p->offset * size, n * size), p->frozen);
         }
@@ -549,6 +598,7 @@ int main(void)
         cmocka_unit_test(bf16_is_near_f32),      cmocka_unit_test(memory_is_as_measured),
         cmocka_unit_test(frozen_stays),          cmocka_unit_test(nonfinite_step_changes_nothing),
         cmocka_unit_test(export_and_back),       cmocka_unit_test(schedule),
+        cmocka_unit_test(steps_begin_anew),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
