@@ -67,6 +67,10 @@ enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model
                                 struct zf_lane *l, size_t tokens, size_t positions, bool training, struct zf_err *e);
 void zf_workspace_free(struct zf_workspace *w, struct zf_device *d);
 
+/* load.c: all weights, from `source` (one a parameter) of hf; NULL, both: random ones. Waits. */
+enum zf_status zf_model_load(struct zf_model *m, const struct zf_hf *hf, const struct zf_weight_source *source, uint64_t seed,
+                             struct zf_err *e);
+
 /* Copies a batch to the device. */
 enum zf_status zf_workspace_load(struct zf_model *m, struct zf_workspace *w, const struct zf_batch *b, struct zf_err *e);
 
