@@ -34,7 +34,7 @@ enum zf_core_use { ZF_CORES_COMPUTE, ZF_CORES_OPTIMIZER, ZF_CORES_LOADER, ZF_COR
  * first is the loader's, the rest computes. Else all cores are for every use. Depends on map->count alone. */
 int zf_cores_for(const struct zf_core_map *map, enum zf_core_use use, bool lanes, int index[ZF_CORES_MAX]);
 
-/* Why `threads` threads with `cores` cores to themselves are not pinned to them; NULL: they are. */
+/* Why `threads` threads that may use `cores` cores of the map are not pinned to them, one each; NULL: they are. */
 const char *zf_cores_loose(const struct zf_core_map *map, int threads, int cores);
 
 /* Are the pages of a block of this size spread over the nodes? Any thread may get any task, so no node is the right one; and a strict

@@ -6,6 +6,10 @@
 #include "kernels/host/path.h"
 #include "kernels/host/vec.h"
 
+#ifdef ZF_ELEM_BF16
+#include <emmintrin.h>
+#endif
+
 struct step {
     vf decay;                      /* lr * decay: kept apart, as 1 - 1e-7 is no float */
     vf clip, b1, rest1, b2, rest2; /* rest: 1 - b */
@@ -83,9 +87,21 @@ static inline void draw(const struct zf_u32x4 *key, uint64_t index, uint32_t *no
     }
 }
 
+/* Past the caches, which hold no more of so large a block when it is read again, and without reading what it overwrites: 2 of 32
+ * bytes (master, m and v are read in any case, so ordinary stores cost them nothing). Measured: 3 to 5 % of the time. */
+enum { PAST_CACHES_FROM = 1 << 19 };
+static inline void put_past_caches(uint16_t *p, vb b)
+{
+    __m128i half[2];
+    memcpy(half, &b, sizeof b);
+    _mm_stream_si128((__m128i *)(void *)p, half[0]);
+    _mm_stream_si128((__m128i *)(void *)(p + VW / 2), half[1]);
+}
+
 static void run_range(const struct zf_adamw_args *a, size_t i, size_t end)
 {
     struct step s = step_of(a);
+    bool past = a->n >= PAST_CACHES_FROM && ((uintptr_t)a->weights + i * sizeof(uint16_t)) % sizeof(__m128i) == 0;
     struct zf_u32x4 key = zf_philox(a->seed, (uint64_t)ZF_STREAM_ROUND << 32, a->t);
     uint16_t *weights = a->weights;
     for (; i < end; i += VW) {
@@ -100,11 +116,14 @@ static void run_range(const struct zf_adamw_args *a, size_t i, size_t end)
         } else {
             rounded = bnarrow(master);
         }
-        if (n == VW)
-            bput(weights + i, rounded);
-        else
+        if (n < VW)
             bput_n(weights + i, rounded, n);
+        else if (past)
+            put_past_caches(weights + i, rounded);
+        else
+            bput(weights + i, rounded);
     }
+    if (past) _mm_sfence(); /* such stores are not ordered with the one that says that the task is done */
 }
 #else
 static void run_range(const struct zf_adamw_args *a, size_t i, size_t end)

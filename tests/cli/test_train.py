@@ -26,6 +26,7 @@ def test_a_run(folder):
     expect("loss" in done.stdout and "tok/s" in done.stdout and len(done.stdout.splitlines()) >= 40, "progress lines", done.stdout[:2000])
     lines = h.metrics(out)
     expect(lines[0]["type"] == "start" and lines[0]["strategy"] == "gpu_only" and lines[0]["options"]["seed"] == 3, "first line", lines[0])
+    expect(lines[0]["threads"] == 1 and lines[0]["placement"] and lines[0]["adam_gb_s"] > 0, "threads and CPU Adam", lines[0])
     expect(lines[-1] == {**lines[-1], "type": "end", "reason": "done", "step": 40}, "last line", lines[-1])
     steps = [m for m in lines if m["type"] == "step"]
     expect([m["step"] for m in steps] == list(range(1, 41)), "steps")
