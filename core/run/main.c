@@ -260,7 +260,7 @@ static enum zf_status read_dtype(struct zf_args *a, enum zf_choice_dtype fallbac
 
 static enum zf_status generate(struct zf_args *a, struct zf_err *e)
 {
-    struct zf_generate g = {.tokens = 128, .top_p = 1, .json = zf_args_flag(a, "--json")};
+    struct zf_generate g = {.tokens = 128, .top_p = 1, .json = zf_args_flag(a, "--json"), .time = zf_args_flag(a, "--time")};
     const char *name;
     char *folder;
     ZF_TRY(zf_args_value(a, "--prompt", &g.prompt, e));
@@ -318,8 +318,9 @@ static const struct command {
      "the step table; --profile: where the time of a step went, of a run that is over"},
     {"generate", generate,
      "generate MODEL|RUN --prompt TEXT [--tokens N] [--temperature X] [--top-p X] [--seed N] [--ids 1,2,3] "
-     "[--dtype auto|bf16|f32] [--json]",
-     "text from a model or a run's newest export; 128 tokens, the likeliest each (temperature 0), unless told otherwise"},
+     "[--dtype auto|bf16|f32] [--json] [--time]",
+     "text from a model or a run's newest export; 128 tokens, the likeliest each (temperature 0), unless told otherwise; --time: how long "
+     "it took"},
     {"tokenize", zf_command_tokenize, "tokenize MODEL [FILE] [--json] [--decode]", "ids of each line of text; --decode: back"},
     {"verify", verify, "verify MODEL GOLDEN.safetensors [--losses] [--dtype f32|bf16] [--tolerance X]",
      "logits, loss and gradients against values made elsewhere; in f32 unless told otherwise"},

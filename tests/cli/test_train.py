@@ -141,6 +141,8 @@ def test_generate(folder):
     expect(say(*warm, "5") == say(*warm, "5"), "the same seed gives other text")
     expect(len({say(*warm, seed) for seed in "12345"}) > 1, "the seed changes nothing")
     h.run("generate", os.path.join(folder, "nothing"), "--prompt", "x", code=(2, 4))
+    timed = h.run("generate", out, "--prompt", "First", "--tokens", "20", "--time")
+    expect(re.search(r"prompt of 5 tokens in \d+\.\d+ s; \d+ more in \d+\.\d+ s", timed.stderr), "how long it took", timed.stderr)
 
 
 def test_tokenize_bytes(folder):
