@@ -161,6 +161,8 @@ static enum zf_status embed_backward(struct zf_model *m, struct zf_workspace *w,
 static enum zf_status layer_backward(struct zf_model *m, struct zf_workspace *w, int l, size_t rows, size_t segments, struct zf_err *e)
 {
     struct zf_layer_buffers *b = &w->layers[l];
+    bool last = (size_t)l + 1 == m->config.layers; /* the shared buffers are still as it left them */
+    if (w->keep == ZF_KEEP_INPUTS && !last) ZF_TRY(zf_layer_again(m, w, l, rows, segments, e));
     if (m->config.pre_norm) {
         ZF_TRY(mlp_backward(m, w, l, rows, w->dres, NULL, w->din, e));
         ZF_TRY(norm_backward(m, ZF_SLOT_MLP_NORM_W, l, b->s2, b->stats2, w->din, w->dres, true, rows, e));

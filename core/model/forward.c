@@ -109,7 +109,8 @@ static enum zf_status attention(struct zf_model *m, struct zf_workspace *w, int 
     return zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_O_W, ZF_SLOT_O_B, layer, rows, d->q, d->h}, b->o, w->branch, e);
 }
 
-static enum zf_status mlp(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, struct zf_err *e)
+/* Up to the activation. */
+static enum zf_status mlp_inside(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     const struct zf_widths *d = &w->w;
@@ -119,7 +120,34 @@ static enum zf_status mlp(struct zf_model *m, struct zf_workspace *w, int layer,
         ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_GATE_W, ZF_SLOT_GATE_B, layer, rows, d->h, d->f}, b->in2, b->gate, e));
     ZF_ISSUE(m, activation, e, .type = m->dtype, .kind = c->activation, .x = b->gate ? b->gate : b->up, .up = b->gate ? b->up : NULL,
              .y = b->a, .rows = rows, .n = d->f, .ldx = d->f, .ldy = d->f);
-    return zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_DOWN_W, ZF_SLOT_DOWN_B, layer, rows, d->f, d->h}, b->a, w->branch, e);
+    return ZF_OK;
+}
+
+/* The norms around a layer's branches, and the branches; with pre-norm the first norm is not in it, and the output is the branch that the
+ * next norm will add. `again`: backward wants it, which with pre-norm has no use for that branch. */
+static enum zf_status layer_forward(struct zf_model *m, struct zf_workspace *w, int l, size_t rows, size_t segments, struct zf_cache *cache,
+                                    bool again, struct zf_err *e)
+{
+    bool pre = m->config.pre_norm, last = (size_t)l + 1 == m->config.layers;
+    const struct zf_widths *d = &w->w;
+    struct zf_layer_buffers *b = &w->layers[l];
+    ZF_TRY(attention(m, w, l, rows, segments, cache, e));
+    if (pre)
+        ZF_TRY(norm(m, ZF_SLOT_MLP_NORM_W, l, b->s1, w->branch, b->s2, b->in2, b->stats2, rows, e));
+    else
+        ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, b->in1, w->branch, b->s1, b->in2, b->stats1, rows, e));
+    ZF_TRY(mlp_inside(m, w, l, rows, e));
+    if (pre && again) return ZF_OK;
+    ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_DOWN_W, ZF_SLOT_DOWN_B, l, rows, d->f, d->h}, b->a, w->branch, e));
+    if (pre) return ZF_OK;
+    return norm(m, ZF_SLOT_MLP_NORM_W, l, b->in2, w->branch, b->s2, last ? w->final : w->layers[l + 1].in1, b->stats2, rows, e);
+}
+
+enum zf_status zf_layer_again(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, size_t segments, struct zf_err *e)
+{
+    struct zf_layer_buffers *b = &w->layers[layer];
+    if (m->config.pre_norm) ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, layer, b->s1, NULL, NULL, b->in1, b->stats1, rows, e));
+    return layer_forward(m, w, layer, rows, segments, NULL, true, e);
 }
 
 /* x = E[id] (through project_in), plus P[position]. */
@@ -146,15 +174,7 @@ enum zf_status zf_forward(struct zf_model *m, struct zf_workspace *w, size_t row
         struct zf_layer_buffers *b = &w->layers[l];
         if (pre && l == 0) ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, b->s1, NULL, NULL, b->in1, b->stats1, rows, e));
         if (pre && l > 0) ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, w->layers[l - 1].s2, w->branch, b->s1, b->in1, b->stats1, rows, e));
-        ZF_TRY(attention(m, w, l, rows, segments, cache, e));
-        if (pre)
-            ZF_TRY(norm(m, ZF_SLOT_MLP_NORM_W, l, b->s1, w->branch, b->s2, b->in2, b->stats2, rows, e));
-        else
-            ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, b->in1, w->branch, b->s1, b->in2, b->stats1, rows, e));
-        ZF_TRY(mlp(m, w, l, rows, e));
-        if (!pre)
-            ZF_TRY(
-                norm(m, ZF_SLOT_MLP_NORM_W, l, b->in2, w->branch, b->s2, l < last ? w->layers[l + 1].in1 : w->final, b->stats2, rows, e));
+        ZF_TRY(layer_forward(m, w, l, rows, segments, cache, false, e));
     }
     const void *s2 = w->layers[last].s2;
     if (pre && c->final_norm) ZF_TRY(norm(m, ZF_SLOT_FINAL_NORM_W, -1, s2, w->branch, w->sf, w->final, w->statsf, rows, e));

@@ -140,12 +140,12 @@ void zf_model_close(struct zf_model *m)
     *m = (struct zf_model){0};
 }
 
-enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, bool training, struct zf_err *e)
+enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, enum zf_keep keep, struct zf_err *e)
 {
     void *grad;
-    if (training) {
+    if (keep != ZF_KEEP_NOTHING) {
         ZF_TRY(m->device->type->alloc(m->device, ZF_MEM_DEVICE, ZF_TAG_GRADIENTS, m->params.elements * sizeof(float), &grad, e));
         m->grad = grad;
     }
-    return zf_workspace_new(&m->work, &m->config, m->dtype, m->device, m->lane, tokens, positions, training, e);
+    return zf_workspace_new(&m->work, &m->config, m->dtype, m->device, m->lane, tokens, positions, keep, e);
 }

@@ -90,7 +90,7 @@ static void lay_gradients(struct zf_workspace *w, const struct zf_model_config *
 }
 
 struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const struct zf_model_config *c, enum zf_dtype dtype, size_t R,
-                                              size_t positions, bool training, void *const base[3])
+                                              size_t positions, enum zf_keep keep, void *const base[3])
 {
     struct cut act = {base ? base[ACTIVATIONS] : NULL, 0}, log = {base ? base[LOGITS] : NULL, 0}, bat = {base ? base[BATCH] : NULL, 0};
     struct zf_layer_buffers scratch, first = {0};
@@ -98,16 +98,17 @@ struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const stru
     w->w = widths(c);
     w->room = R;
     w->dtype = dtype;
-    w->training = training;
+    w->keep = keep;
     w->logit_rows = chunk_rows(R, c->vocab);
     w->positions = c->rope.kind == ZF_ROPE_NONE ? 0 : positions < c->context ? positions : c->context;
     for (size_t l = 0; l < c->layers; l++) {
         struct zf_layer_buffers *b = w->layers ? &w->layers[l] : &scratch;
-        if (l == 0 || training)
+        if (l == 0 || keep == ZF_KEEP_ALL)
             lay_layer(b, c, w, &act);
         else
             *b = first;
         if (l == 0) first = *b;
+        if (l > 0 && keep == ZF_KEEP_INPUTS) *(c->pre_norm ? &b->s1 : &b->in1) = cut(&act, R * w->w.h, size);
     }
     bool projected = w->w.e != w->w.h;
     w->emb = projected ? cut(&act, R * w->w.e, size) : NULL;
@@ -118,7 +119,7 @@ struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const stru
     w->y = projected ? cut(&act, R * w->w.e, size) : w->final;
     w->loss = floats(&act, R, 1);
     w->rope = floats(&act, w->positions, c->head_dim);
-    if (training) lay_gradients(w, c, &act);
+    if (keep != ZF_KEEP_NOTHING) lay_gradients(w, c, &act);
     w->logits = floats(&log, w->logit_rows, c->vocab);
     w->ids = cut(&bat, R, sizeof *w->ids);
     w->position = cut(&bat, R, sizeof *w->position);
@@ -128,10 +129,10 @@ struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const stru
 }
 
 struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, enum zf_dtype dtype, size_t tokens, size_t positions,
-                                               bool training)
+                                               enum zf_keep keep)
 {
     struct zf_workspace w = {0};
-    struct zf_workspace_sizes s = zf_workspace_layout(&w, c, dtype, tokens, positions, training, NULL);
+    struct zf_workspace_sizes s = zf_workspace_layout(&w, c, dtype, tokens, positions, keep, NULL);
     s.batch *= 3; /* on the device, and twice in staging */
     return s;
 }
@@ -154,7 +155,7 @@ static enum zf_status fill_rope(struct zf_workspace *w, const struct zf_model_co
 }
 
 enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model_config *c, enum zf_dtype dtype, struct zf_device *d,
-                                struct zf_lane *l, size_t tokens, size_t positions, bool training, struct zf_err *e)
+                                struct zf_lane *l, size_t tokens, size_t positions, enum zf_keep keep, struct zf_err *e)
 {
     struct zf_workspace *w = calloc(1, sizeof *w);
     *out = NULL;
@@ -162,14 +163,14 @@ enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model
         free(w);
         return zf_fail_memory(e, "the workspace");
     }
-    struct zf_workspace_sizes size = zf_workspace_layout(w, c, dtype, tokens, positions, training, NULL);
+    struct zf_workspace_sizes size = zf_workspace_layout(w, c, dtype, tokens, positions, keep, NULL);
     const struct zf_device_type *t = d->type;
     enum zf_status s;
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_ACTIVATIONS, size.activations, &w->blocks[ACTIVATIONS], e));
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_LOGITS, size.logits, &w->blocks[LOGITS], e));
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_BATCH, size.batch, &w->blocks[BATCH], e));
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_PINNED, ZF_TAG_BATCH, 2 * size.batch, &w->blocks[PARTS], e));
-    zf_workspace_layout(w, c, dtype, tokens, positions, training, w->blocks);
+    zf_workspace_layout(w, c, dtype, tokens, positions, keep, w->blocks);
     for (int i = 0; i < 2; i++) {
         w->staging[i] = (unsigned char *)w->blocks[PARTS] + (size_t)i * size.batch;
         ZF_GOTO(fail, s, t->event_new(d, &w->staged[i], e));

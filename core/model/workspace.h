@@ -5,7 +5,8 @@
  *
  * Widths (elements a token): h hidden, q = heads*head_dim, kv = kv_heads*head_dim, f ffn, e embed_dim. Buffers have no gaps between rows
  * (products are fastest so), except queries, keys and values where one product makes all three: they stand side by side in rows of
- * q + 2 kv. ldq and ldkv say which. Buffers of a layer are kept for backward; without training all layers share one set. */
+ * q + 2 kv. ldq and ldkv say which. Where all is kept for backward each layer has its buffers; else all share one set, except, where inputs
+ * are kept, what a layer reads from the stream: s1 with pre-norm, in1 with post-norm. */
 #ifndef ZF_MODEL_WORKSPACE_H
 #define ZF_MODEL_WORKSPACE_H
 
@@ -36,7 +37,7 @@ struct zf_workspace {
     size_t logit_rows;   /* rows of a chunk of logits */
     size_t positions;    /* rows of the rotation table */
     enum zf_dtype dtype; /* of activations */
-    bool training;
+    enum zf_keep keep;
     void *blocks[4]; /* activations, logits, batch, staging: device memory, owned */
 
     struct zf_layer_buffers *layers;                 /* [layers] */
@@ -62,9 +63,9 @@ struct zf_workspace {
 
 /* Lays the workspace out from `base` (NULL: only measures) and returns the bytes of each part. */
 struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const struct zf_model_config *c, enum zf_dtype dtype, size_t tokens,
-                                              size_t positions, bool training, void *const base[3]);
+                                              size_t positions, enum zf_keep keep, void *const base[3]);
 enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model_config *c, enum zf_dtype dtype, struct zf_device *d,
-                                struct zf_lane *l, size_t tokens, size_t positions, bool training, struct zf_err *e);
+                                struct zf_lane *l, size_t tokens, size_t positions, enum zf_keep keep, struct zf_err *e);
 void zf_workspace_free(struct zf_workspace *w, struct zf_device *d);
 
 /* load.c: all weights, from `source` (one a parameter) of hf; NULL, both: random ones. Waits. */
@@ -86,6 +87,8 @@ struct zf_cache {
 /* One pass over the layers into w->y. cache NULL: keys are the batch's own. */
 enum zf_status zf_forward(struct zf_model *m, struct zf_workspace *w, size_t rows, size_t segments, struct zf_cache *cache,
                           struct zf_err *e);
+/* What a layer computed in zf_forward, once more, from its input; what nobody reads in backward is left out. */
+enum zf_status zf_layer_again(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, size_t segments, struct zf_err *e);
 /* From w->dy back to the gradients of all parameters. */
 enum zf_status zf_backward(struct zf_model *m, struct zf_workspace *w, size_t rows, size_t segments, struct zf_err *e);
 /* logits of rows first .. first+rows of w->y into w->logits. */

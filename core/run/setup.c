@@ -299,6 +299,7 @@ static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes
                                             .data_bytes = data_bytes,
                                             .loaders = 2,
                                             .training = true,
+                                            .recompute = o->recompute,
                                             .dtype = s->dtype};
     zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
     return s->rows_only ? ZF_OK : zf_memory_plan_check(&s->plan, &s->request, &s->limits, e);

@@ -155,7 +155,7 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
     const struct zf_options *o = t->o;
     ZF_TRY(zf_model_open(&t->model, &s->config, o->path[0] ? &s->hf : NULL, (uint64_t)o->seed, s->dtype, true, t->device, e));
     ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
-    ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->longest_row, true, e));
+    ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->longest_row, o->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, e));
     ZF_TRY(zf_optimizer_init(&t->optimizer, &t->model, e));
     t->order = (struct zf_order){.seed = (uint64_t)o->seed, .rows = s->train.rows, .shuffle = o->shuffle};
     t->schedule = (struct zf_schedule){.kind = (enum zf_schedule_kind)o->schedule,

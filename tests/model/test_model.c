@@ -85,18 +85,24 @@ static void round_weights(struct zf_model *m)
         for (size_t i = 0; i < m->params.elements; i++) weights[i] = zf_f32_to_bf16(m->master[i]);
 }
 
-static void start(struct fixture *f, int which, enum zf_dtype dtype, int threads)
+static void start_config(struct fixture *f, const struct zf_model_config *c, enum zf_dtype dtype, enum zf_keep keep, int threads)
 {
     memset(f, 0, sizeof *f);
-    f->config = config_of(which);
+    f->config = *c;
     ok(zf_device_open(&f->device, "host", &(struct zf_device_options){.threads = threads}, &e));
     ok(zf_model_open(&f->model, &f->config, NULL, 7, dtype, true, f->device, &e));
     /* away from the tiny initial weights, so that attention and norms matter */
     for (size_t i = 0; i < f->model.params.elements; i++) f->model.master[i] *= 2;
     round_weights(&f->model);
-    ok(zf_model_reserve(&f->model, 700, 700, true, &e));
+    ok(zf_model_reserve(&f->model, 700, 700, keep, &e));
     ok(zf_batch_init(&f->batch, 700, &e));
     ok(zf_optimizer_init(&f->optimizer, &f->model, &e));
+}
+
+static void start(struct fixture *f, int which, enum zf_dtype dtype, int threads)
+{
+    struct zf_model_config c = config_of(which);
+    start_config(f, &c, dtype, ZF_KEEP_ALL, threads);
 }
 
 static void stop(struct fixture *f)
@@ -142,6 +148,13 @@ static double relative(const float *a, const float *b, size_t n)
         s += (double)b[i] * b[i];
     }
     return sqrt(d / s);
+}
+
+static double norm_of(const float *x, size_t n)
+{
+    double squares = 0;
+    for (size_t i = 0; i < n; i++) squares += (double)x[i] * x[i];
+    return sqrt(squares);
 }
 
 /* The cache, filled in uneven pieces (one longer than a prefill chunk), gives the logits of the whole sequence. */
@@ -272,6 +285,32 @@ static void steps_begin_anew(void **state)
     }
 }
 
+/* Kept or computed again: the same losses and gradients, bit for bit. A layer more costs the memory of its input alone. */
+static void recompute_gives_equal_bits(void **state)
+{
+    (void)state;
+    EACH_MODEL(which, dtype)
+    {
+        struct fixture f[2];
+        struct zf_model_config c = config_of(which), deeper;
+        c.layers = 4;
+        deeper = c;
+        deeper.layers++;
+        for (int i = 0; i < 2; i++) {
+            start_config(&f[i], &c, *dtype, i ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, 2);
+            ok(zf_optimizer_begin(&f[i].optimizer, &e));
+            three_backwards(&f[i]);
+        }
+        assert_memory_equal(f[0].optimizer.loss, f[1].optimizer.loss, sizeof *f[0].optimizer.loss);
+        assert_memory_equal(f[0].model.grad, f[1].model.grad, f[0].model.params.elements * sizeof(float));
+        assert_true(norm_of(f[0].model.grad, f[0].model.params.elements) > 0);
+        size_t more = zf_workspace_measure(&deeper, *dtype, 640, 100, ZF_KEEP_INPUTS).activations -
+                      zf_workspace_measure(&c, *dtype, 640, 100, ZF_KEEP_INPUTS).activations;
+        assert_int_equal(more, 640 * c.hidden * zf_dtype_size(*dtype));
+        for (int i = 0; i < 2; i++) stop(&f[i]);
+    }
+}
+
 /* Two documents in one row give the logits they give in rows of their own. */
 static void packed_equals_unpacked(void **state)
 {
@@ -356,13 +395,6 @@ static void threads_give_equal_bits(void **state)
     }
 }
 
-static double norm_of(const float *x, size_t n)
-{
-    double squares = 0;
-    for (size_t i = 0; i < n; i++) squares += (double)x[i] * x[i];
-    return sqrt(squares);
-}
-
 static double distance(const float *a, const float *b, size_t n)
 {
     double squares = 0;
@@ -424,7 +456,8 @@ static void memory_is_as_measured(void **state)
     (void)state;
     EACH_MODEL(which, dtype)
     {
-        for (int training = 0; training < 2; training++) {
+        for (enum zf_keep keep = ZF_KEEP_NOTHING; keep <= ZF_KEEP_INPUTS; keep++) {
+            bool training = keep != ZF_KEEP_NOTHING;
             struct zf_model_config c = config_of(which);
             struct zf_device *d;
             struct zf_model m;
@@ -441,8 +474,8 @@ static void memory_is_as_measured(void **state)
             assert_int_equal(info.bytes[ZF_TAG_OTHER], 0);
             assert_true(info.peak_bytes <= weights + largest * sizeof(float) + 64);
             assert_true(*dtype == ZF_F32 ? m.master == m.weights : !m.master == !training);
-            ok(zf_model_reserve(&m, 300, 100, training, &e));
-            struct zf_workspace_sizes s = zf_workspace_measure(&c, *dtype, 300, 100, training);
+            ok(zf_model_reserve(&m, 300, 100, keep, &e));
+            struct zf_workspace_sizes s = zf_workspace_measure(&c, *dtype, 300, 100, keep);
             d->type->info(d, &info);
             assert_int_equal(info.bytes[ZF_TAG_ACTIVATIONS], s.activations);
             assert_int_equal(info.bytes[ZF_TAG_LOGITS], s.logits);
@@ -646,6 +679,7 @@ int main(void)
         cmocka_unit_test(cache_equals_whole),
         cmocka_unit_test(losses_of_tokens),
         cmocka_unit_test(batches_are_sums),
+        cmocka_unit_test(recompute_gives_equal_bits),
         cmocka_unit_test(steps_begin_anew),
         cmocka_unit_test(packed_equals_unpacked),
         cmocka_unit_test(gradient_is_the_slope),
