@@ -92,6 +92,8 @@ struct zf_host *zf_host_of(struct zf_lane *l);
 enum zf_status zf_host_issue(struct zf_lane *l, const struct zf_host_work *work, const void *args, size_t size);
 /* From inside work: tasks 0..n-1, on the pool if there is more than one. */
 void zf_host_parallel(struct zf_lane *l, size_t tasks, void (*task)(void *ctx, size_t index), void *ctx);
+/* From inside work: memory of any content, until the lane's next work. NULL: there is none. */
+void *zf_host_scratch(struct zf_lane *l, size_t bytes);
 void zf_host_run_kernel(struct zf_lane *l, const struct zf_host_kernel *k, const void *args);
 
 /* Which phase the work that is issued from here on belongs to; the account of what was done, after lane_sync. */
