@@ -3,7 +3,7 @@
 # Says nothing and touches nothing if all of it is there.
 set -eu
 
-build="build-essential meson ninja-build pkg-config libdnnl-dev libjansson-dev libonig-dev libutf8proc-dev libxxhash-dev"
+build="build-essential meson ninja-build pkg-config libdnnl-dev libhwloc-dev libjansson-dev libonig-dev libutf8proc-dev libxxhash-dev"
 test="$build libcmocka-dev python3 strace util-linux"
 fuzz="$test clang libclang-rt-dev libomp-dev"
 

@@ -384,3 +384,14 @@ const struct zf_st_tensor *zf_hf_tensor(const struct zf_hf *h, size_t i, const c
     }
     return NULL;
 }
+
+void zf_hf_pages(const struct zf_hf *h, const unsigned char *data, size_t bytes, bool done)
+{
+    for (size_t i = 0; i < h->file_count; i++) {
+        const struct zf_map *m = &h->files[i].map;
+        if (!data)
+            zf_map_pages(m, m->data, m->size, done);
+        else if (m->data && data >= m->data && data < m->data + m->size)
+            zf_map_pages(m, data, bytes, done);
+    }
+}

@@ -27,6 +27,10 @@ void zf_hf_close(struct zf_hf *h);
 size_t zf_hf_tensor_count(const struct zf_hf *h);
 const struct zf_st_tensor *zf_hf_tensor(const struct zf_hf *h, size_t i, const char **file_name);
 
+/* The pages of the files behind `bytes` bytes from `data` on (inside a tensor; NULL: all of them): wanted soon, or done with. Done with,
+ * they count no more as memory of this process; they can be read again all the same. */
+void zf_hf_pages(const struct zf_hf *h, const unsigned char *data, size_t bytes, bool done);
+
 /* Writes a folder that transformers loads: model.safetensors, or shards of at most shard_limit bytes (0: 5e9) with an index, config.json
  * (given, with its dtype key set to `type`), and a byte copy of the tokenizer and generation files of tokenizer_from (may be NULL). The
  * folder is built as OUT.tmp-PID and appears by rename; an existing OUT is ZF_IO. */

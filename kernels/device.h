@@ -86,6 +86,8 @@ struct zf_device_info {
     char isa[32];          /* which path own kernels take */
     char products[64];     /* library and version of matrix products, with what it dispatches to: part of what "same bits" means */
     int threads;
+    bool pinned;                           /* each thread to a core of its own */
+    char placement[192];                   /* "pinned to processors 0-7", "not pinned: WHY"; empty: not opened */
     bool bf16_products;                    /* the hardware multiplies bf16 */
     size_t total_bytes, free_bytes;        /* memory of the device; 0 = not known */
     size_t bytes[ZF_MEM_TAGS], peak_bytes; /* allocated now, by tag; the most there was */

@@ -134,21 +134,21 @@ struct zf_attention_backward_args {
 
 enum zf_activation_kind { ZF_RELU, ZF_GELU_TANH, ZF_SWIGLU };
 
-/* y[rows][n] = f(x). SWIGLU: x[r] holds gate[n], then up[n]; y = silu(gate) * up. */
+/* y[rows][n] = f(x). SWIGLU: y = silu(x) * up, up in the layout of x; others have no up. */
 struct zf_activation_args {
     enum zf_dtype type;
     enum zf_activation_kind kind;
-    const void *x;
+    const void *x, *up;
     void *y;
     size_t rows, n, ldx, ldy;
 };
 
-/* dx in the layout of x. dx may be x. */
+/* dx and dup in one layout (lddx). dx may be x, dup may be up. */
 struct zf_activation_backward_args {
     enum zf_dtype type;
     enum zf_activation_kind kind;
-    const void *dy, *x;
-    void *dx;
+    const void *dy, *x, *up;
+    void *dx, *dup;
     size_t rows, n, lddy, ldx, lddx;
 };
 

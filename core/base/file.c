@@ -49,6 +49,14 @@ void zf_map_close(struct zf_map *m)
     *m = (struct zf_map){0};
 }
 
+void zf_map_pages(const struct zf_map *m, const unsigned char *from, size_t bytes, bool done)
+{
+    size_t at = (size_t)(from - m->data), page = (size_t)sysconf(_SC_PAGESIZE);
+    if (!m->data || at > m->size) return;
+    if (bytes > m->size - at) bytes = m->size - at;
+    madvise((void *)((size_t)from - at % page), bytes + at % page, done ? MADV_DONTNEED : MADV_WILLNEED);
+}
+
 enum zf_status zf_file_read(char **out, size_t *size, const char *path, size_t limit, struct zf_err *e)
 {
     struct stat st;

@@ -25,6 +25,8 @@ struct zf_map {
 
 enum zf_status zf_map_open(struct zf_map *out, const char *path, struct zf_err *e); /* as zf_file_open */
 void zf_map_close(struct zf_map *m);
+/* Advice: the pages behind `bytes` bytes from `from` on will be wanted soon, or are done with and may leave this process. */
+void zf_map_pages(const struct zf_map *m, const unsigned char *from, size_t bytes, bool done);
 
 /* The whole file, NUL-terminated, to be freed. More than `limit` bytes is ZF_FORMAT. *size may be NULL. */
 enum zf_status zf_file_read(char **out, size_t *size, const char *path, size_t limit, struct zf_err *e);

@@ -1,66 +1,89 @@
-/* Jobs are announced by a generation counter. Workers spin shortly, then sleep; so a chain of small jobs costs no system
- * call, and an idle pool no processor. */
+/* A job is handed out by a counter of the tasks that nobody has taken yet. Who finds none left looks for more for a moment, then sleeps: a
+ * chain of small jobs costs no system call, an idle pool no processor. A job waits only for those who took a task of it, so that a worker
+ * that the system does not run holds up nothing. */
 #include "core/base/pool.h"
 
+#include "core/base/clock.h"
+
+#include <errno.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 
 #ifdef _OPENMP
 #include <omp.h>
 #endif
 
+enum { LOOK_NS = 40000, SPINS = 64 }; /* how long to look for work: longer than the single-threaded work between two jobs mostly takes */
+
+enum { PROCESSORS = 8192 };
+
 struct zf_pool {
     int threads;
+    bool crowded; /* more threads than processors: looking would keep others from working */
     pthread_t *workers;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     void (*task)(void *, size_t);
     void *ctx;
-    size_t tasks;
-    atomic_size_t next;
-    atomic_int busy;         /* workers that have not yet finished the present job */
-    atomic_ulong generation; /* changes with each job */
+    size_t tasks;             /* of the job; these three change only when no task is being worked on */
+    atomic_size_t left, done; /* not yet taken; finished */
+    atomic_int asleep;        /* who sleeps says so, then looks at `left` again; who makes work, the other way round */
     atomic_bool quit;
 };
 
 static void work(struct zf_pool *p)
 {
-    for (;;) {
-        size_t i = atomic_fetch_add_explicit(&p->next, 1, memory_order_relaxed);
-        if (i >= p->tasks) return;
-        p->task(p->ctx, i);
+    size_t left = atomic_load(&p->left);
+    while (left) {
+        if (!atomic_compare_exchange_weak(&p->left, &left, left - 1)) continue;
+        p->task(p->ctx, p->tasks - left);
+        atomic_fetch_add(&p->done, 1);
+        left = atomic_load(&p->left);
     }
+}
+
+static void look_for_work(struct zf_pool *p)
+{
+    double until = p->crowded ? 0 : zf_clock() + LOOK_NS * 1e-9;
+    do
+        for (int i = 0; i < SPINS; i++) {
+            if (atomic_load(&p->left)) return;
+            __builtin_ia32_pause();
+        }
+    while (zf_clock() < until);
+    pthread_mutex_lock(&p->lock);
+    atomic_fetch_add(&p->asleep, 1);
+    while (!atomic_load(&p->left) && !atomic_load(&p->quit)) pthread_cond_wait(&p->wake, &p->lock);
+    atomic_fetch_sub(&p->asleep, 1);
+    pthread_mutex_unlock(&p->lock);
 }
 
 static void *worker(void *arg)
 {
     struct zf_pool *p = arg;
-    unsigned long seen = 0;
 #ifdef _OPENMP
     omp_set_num_threads(1); /* a library's own threads would fight with ours and change sums */
 #endif
-    for (;;) {
-        for (int spin = 0; spin < 2000 && atomic_load(&p->generation) == seen; spin++) __builtin_ia32_pause();
-        if (atomic_load(&p->generation) == seen) {
-            pthread_mutex_lock(&p->lock);
-            while (atomic_load(&p->generation) == seen) pthread_cond_wait(&p->wake, &p->lock);
-            pthread_mutex_unlock(&p->lock);
-        }
-        seen = atomic_load(&p->generation);
-        if (atomic_load(&p->quit)) return NULL;
+    while (!atomic_load(&p->quit)) {
         work(p);
-        atomic_fetch_sub(&p->busy, 1);
+        look_for_work(p);
     }
+    return NULL;
 }
 
-static void announce(struct zf_pool *p)
+static void wake(struct zf_pool *p, size_t most)
 {
+    size_t asleep = (size_t)atomic_load(&p->asleep);
+    if (!asleep) return;
     pthread_mutex_lock(&p->lock);
-    atomic_fetch_add(&p->generation, 1);
-    pthread_cond_broadcast(&p->wake);
+    if (asleep <= most)
+        pthread_cond_broadcast(&p->wake);
+    else
+        while (most--) pthread_cond_signal(&p->wake);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -75,6 +98,42 @@ int zf_thread_start(pthread_t *out, void *(*body)(void *), void *arg)
     return s;
 }
 
+int zf_thread_pin(pthread_t thread, int processor)
+{
+    cpu_set_t *set = processor >= 0 ? CPU_ALLOC((size_t)processor + 1) : NULL;
+    if (!set) return processor < 0 ? EINVAL : ENOMEM;
+    size_t size = CPU_ALLOC_SIZE((size_t)processor + 1);
+    CPU_ZERO_S(size, set);
+    CPU_SET_S((size_t)processor, size, set);
+    int s = pthread_setaffinity_np(thread, size, set);
+    CPU_FREE(set);
+    return s;
+}
+
+int zf_pool_pin(struct zf_pool *p, const int *processor)
+{
+    cpu_set_t *before = CPU_ALLOC(PROCESSORS);
+    size_t size = CPU_ALLOC_SIZE(PROCESSORS);
+    int s = before ? pthread_getaffinity_np(pthread_self(), size, before) : ENOMEM, pinned = 1;
+    while (!s && pinned < p->threads) {
+        s = zf_thread_pin(p->workers[pinned], processor[pinned]);
+        pinned += !s;
+    }
+    for (int i = 1; s && i < pinned; i++) pthread_setaffinity_np(p->workers[i], size, before);
+    if (before) CPU_FREE(before);
+    return s;
+}
+
+/* Processors that the caller may run on; 1 where that cannot be told. */
+static int processors(void)
+{
+    cpu_set_t *set = CPU_ALLOC(PROCESSORS);
+    size_t size = CPU_ALLOC_SIZE(PROCESSORS);
+    int n = set && !pthread_getaffinity_np(pthread_self(), size, set) ? CPU_COUNT_S(size, set) : 1;
+    if (set) CPU_FREE(set);
+    return n;
+}
+
 enum zf_status zf_pool_new(struct zf_pool **out, int threads, struct zf_err *e)
 {
     struct zf_pool *p = calloc(1, sizeof *p);
@@ -83,6 +142,7 @@ enum zf_status zf_pool_new(struct zf_pool **out, int threads, struct zf_err *e)
         free(p);
         return zf_fail_memory(e, "the worker pool");
     }
+    p->crowded = threads > processors();
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
     for (p->threads = 1; p->threads < threads; p->threads++)
@@ -98,7 +158,7 @@ void zf_pool_free(struct zf_pool *p)
 {
     if (!p) return;
     atomic_store(&p->quit, true);
-    announce(p);
+    wake(p, SIZE_MAX);
     for (int i = 1; i < p->threads; i++) pthread_join(p->workers[i], NULL);
     pthread_mutex_destroy(&p->lock);
     pthread_cond_destroy(&p->wake);
@@ -113,18 +173,18 @@ int zf_pool_threads(const struct zf_pool *p)
 
 void zf_pool_run(struct zf_pool *p, size_t tasks, void (*task)(void *, size_t), void *ctx)
 {
+    if (p->threads == 1 || tasks < 2) {
+        for (size_t i = 0; i < tasks; i++) task(ctx, i);
+        return;
+    }
     p->task = task;
     p->ctx = ctx;
     p->tasks = tasks;
-    atomic_store(&p->next, 0);
-    if (p->threads == 1 || tasks < 2) {
-        work(p);
-        return;
-    }
-    atomic_store(&p->busy, p->threads - 1);
-    announce(p);
+    atomic_store(&p->done, 0);
+    atomic_store(&p->left, tasks);
+    wake(p, tasks - 1);
     work(p);
-    for (int spin = 0; atomic_load(&p->busy); spin++)
+    for (int spin = 0; atomic_load(&p->done) < tasks; spin++)
         if (spin < 4000)
             __builtin_ia32_pause();
         else

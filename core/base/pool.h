@@ -10,11 +10,18 @@
 /* A thread whose stack does not depend on `ulimit -s`: kernels keep tiles there. 0 or errno. */
 int zf_thread_start(pthread_t *out, void *(*body)(void *), void *arg);
 
+/* Keeps a thread on one processor. 0 or errno. */
+int zf_thread_pin(pthread_t thread, int processor);
+
 struct zf_pool;
 
 enum zf_status zf_pool_new(struct zf_pool **out, int threads, struct zf_err *e); /* threads >= 1, the caller included */
 void zf_pool_free(struct zf_pool *p);                                            /* NULL is fine */
 int zf_pool_threads(const struct zf_pool *p);
+
+/* Keeps each worker on a processor of its own, [1] to [threads - 1]; the first is the caller's, who sees to that himself. All or none: 0 or
+ * errno. */
+int zf_pool_pin(struct zf_pool *p, const int *processor);
 
 /* Returns when all tasks are done. One job at a time; not to be called from inside a task. */
 void zf_pool_run(struct zf_pool *p, size_t tasks, void (*task)(void *ctx, size_t index), void *ctx);

@@ -6,6 +6,7 @@
  * for the ring is not full and empty at once. */
 #include "core/data/loader.h"
 
+#include "core/base/clock.h"
 #include "core/base/pool.h"
 
 #include <stdatomic.h>
@@ -26,6 +27,7 @@ struct zf_loader {
     uint64_t published, taken, released;
     bool over;         /* the thread publishes no more */
     struct zf_err why; /* with `over`: what ended it; code ZF_OK: the last row */
+    double cpu;        /* seconds the thread has worked */
     atomic_bool quit;
 };
 
@@ -63,8 +65,10 @@ static struct zf_load *claim(struct zf_loader *l)
 
 static void publish(struct zf_loader *l)
 {
+    double cpu = zf_clock_thread();
     pthread_mutex_lock(&l->lock);
     l->published++;
+    l->cpu = cpu;
     pthread_cond_signal(&l->changed);
     pthread_mutex_unlock(&l->lock);
 }
@@ -174,6 +178,15 @@ enum zf_status zf_loader_next(struct zf_loader *l, const struct zf_load **out, s
     }
     pthread_mutex_unlock(&l->lock);
     return s;
+}
+
+double zf_loader_cpu(struct zf_loader *l)
+{
+    if (!l) return 0;
+    pthread_mutex_lock(&l->lock);
+    double cpu = l->cpu;
+    pthread_mutex_unlock(&l->lock);
+    return cpu;
 }
 
 void zf_loader_stop(struct zf_loader *l)

@@ -28,6 +28,7 @@ struct zf_loader;
 enum zf_status zf_loader_start(struct zf_loader **out, const struct zf_loader_options *o, struct zf_err *e);
 /* The next micro-batch, valid until the next call; NULL: that was all. What reading met comes at its place. */
 enum zf_status zf_loader_next(struct zf_loader *l, const struct zf_load **out, struct zf_err *e);
+double zf_loader_cpu(struct zf_loader *l);  /* processor seconds of its thread, up to the newest micro-batch; NULL is fine */
 void zf_loader_stop(struct zf_loader *l);   /* NULL is fine; does not wait for the queue to drain */
 size_t zf_loader_bytes(size_t room_tokens); /* memory that it takes, for the plan */
 

@@ -1,5 +1,6 @@
 /* The way back through forward.c. w->dres is the gradient of the residual stream; a branch's gradient is the stream's at its end.
- * Gradients of weights are added to, so that micro-batches sum; gradients of activations are overwritten. */
+ * Gradients of weights are written by the first micro-batch of a step (where a kernel can only add, they were zeroed before), and added to
+ * by the others; gradients of activations are overwritten. */
 #include "core/model/workspace.h"
 
 #include <math.h>
@@ -16,21 +17,26 @@ enum zf_status zf_linear_backward(struct zf_model *m, const struct zf_linear *l,
     const struct zf_param *p = zf_param_at(&m->params, l->weight, l->layer);
     float *dweight = zf_grad_at(m, l->weight, l->layer), *dbias = zf_grad_at(m, l->bias, l->layer);
     if (dweight)
-        ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = ZF_F32, .a = x, .trans_a = true, .b = dy, .c = dweight, .accumulate = true,
-                 .m = p->rows, .n = p->cols, .k = l->rows, .lda = l->ldx, .ldb = l->ldy, .ldc = p->cols);
+        ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = ZF_F32, .a = x, .trans_a = true, .b = dy, .c = dweight,
+                 .accumulate = m->grad_begun || l->add, .m = p->rows, .n = p->cols, .k = l->rows, .lda = l->ldx, .ldb = l->ldy,
+                 .ldc = p->cols);
     if (dbias) ZF_ISSUE(m, bias_backward, e, .type = m->dtype, .dy = dy, .dbias = dbias, .rows = l->rows, .n = p->cols, .ld = l->ldy);
     ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = type_dx, .a = dy, .b = zf_at(m, m->weights, p->offset), .trans_b = true, .c = dx,
              .accumulate = accumulate, .m = l->rows, .n = p->rows, .k = p->cols, .lda = l->ldy, .ldb = p->cols, .ldc = l->ldx);
     return ZF_OK;
 }
 
-/* Where products add up to a gradient that goes to `to`: in fp32, so that it is rounded once. In f32 that is `to` itself. */
-static float *sum_for(const struct zf_workspace *w, void *to)
+/* Where products add up to a gradient that goes to `to`: in fp32, so that it is rounded once. In f32 that is `to` itself. It begins with
+ * `plus`, or, if that is NULL, with the first product. */
+static enum zf_status begin_sum(struct zf_model *m, const struct zf_workspace *w, const void *plus, void *to, size_t n, float **sum,
+                                struct zf_err *e)
 {
-    return w->sum ? w->sum : to;
+    *sum = w->sum ? w->sum : to;
+    if (plus) ZF_ISSUE(m, cast, e, .type = ZF_F32, .from_type = m->dtype, .to = *sum, .from = plus, .n = n);
+    return ZF_OK;
 }
 
-static enum zf_status round_sum(struct zf_model *m, const struct zf_workspace *w, void *to, size_t n, struct zf_err *e)
+static enum zf_status end_sum(struct zf_model *m, const struct zf_workspace *w, void *to, size_t n, struct zf_err *e)
 {
     if (w->sum) ZF_ISSUE(m, cast, e, .type = m->dtype, .from_type = ZF_F32, .to = to, .from = w->sum, .n = n);
     return ZF_OK;
@@ -51,70 +57,85 @@ static enum zf_status norm_backward(struct zf_model *m, enum zf_slot weight, int
     return ZF_OK;
 }
 
-static enum zf_status head_norm_backward(struct zf_model *m, const struct zf_widths *w, enum zf_slot weight, int layer, size_t heads,
-                                         const void *x, const float *stats, void *d, size_t rows, struct zf_err *e)
+/* In place, rows of d ld apart. */
+static enum zf_status head_norm_backward(struct zf_model *m, enum zf_slot weight, int layer, size_t heads, const void *x,
+                                         const float *stats, void *d, size_t ld, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
-    size_t ldx = w->q + w->kv;
+    size_t ldx = heads * c->head_dim;
     ZF_ISSUE(m, norm_backward_weight, e, .type = m->dtype, .kind = c->norm, .dy = d, .x = x, .stats = stats,
-             .dweight = zf_grad_at(m, weight, layer), .rows = rows, .groups = heads, .cols = c->head_dim, .lddy = w->qkv, .ldx = ldx);
+             .dweight = zf_grad_at(m, weight, layer), .rows = rows, .groups = heads, .cols = c->head_dim, .lddy = ld, .ldx = ldx);
     ZF_ISSUE(m, norm_backward, e, .type = m->dtype, .kind = c->norm, .dy = d, .x = x, .stats = stats,
-             .weight = zf_weight_at(m, weight, layer), .dx = d, .rows = rows, .groups = heads, .cols = c->head_dim, .lddy = w->qkv,
-             .ldx = ldx, .lddx = w->qkv);
+             .weight = zf_weight_at(m, weight, layer), .dx = d, .rows = rows, .groups = heads, .cols = c->head_dim, .lddy = ld, .ldx = ldx,
+             .lddx = ld);
     return ZF_OK;
 }
 
-/* sum (+)= gradient for the layer's in1, from dout, that of attention's output. */
+/* The gradient for the layer's in1 out of w->dq, dk, dv. */
+static enum zf_status qkv_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, const void *plus, void *to,
+                                   struct zf_err *e)
+{
+    const struct zf_model_config *c = &m->config;
+    const struct zf_widths *d = &w->w;
+    const void *in1 = w->layers[layer].in1;
+    const struct zf_linear fused = {ZF_SLOT_QKV_W, ZF_SLOT_QKV_B, layer, rows, d->h, d->ldq},
+                           q = {ZF_SLOT_Q_W, ZF_SLOT_Q_B, layer, rows, d->h, d->ldq},
+                           k = {ZF_SLOT_K_W, ZF_SLOT_K_B, layer, rows, d->h, d->ldkv},
+                           v = {ZF_SLOT_V_W, ZF_SLOT_V_B, layer, rows, d->h, d->ldkv};
+    float *sum;
+    if (c->fused_qkv && !plus) return zf_linear_backward(m, &fused, in1, w->dq, to, m->dtype, false, e);
+    ZF_TRY(begin_sum(m, w, plus, to, rows * d->h, &sum, e));
+    ZF_TRY(zf_linear_backward(m, c->fused_qkv ? &fused : &q, in1, w->dq, sum, ZF_F32, plus, e));
+    if (!c->fused_qkv) {
+        ZF_TRY(zf_linear_backward(m, &k, in1, w->dk, sum, ZF_F32, true, e));
+        ZF_TRY(zf_linear_backward(m, &v, in1, w->dv, sum, ZF_F32, true, e));
+    }
+    return end_sum(m, w, to, rows * d->h, e);
+}
+
+/* to = plus (NULL: nothing) + the gradient for the layer's in1, from dout, that of attention's output. */
 static enum zf_status attention_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, size_t segments,
-                                         const void *dout, float *sum, bool accumulate, struct zf_err *e)
+                                         const void *dout, const void *plus, void *to, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     const struct zf_widths *d = &w->w;
     struct zf_layer_buffers *b = &w->layers[layer];
-    void *dq = w->dqkv, *dk = zf_at(m, dq, d->q), *dv = zf_at(m, dk, d->kv);
     ZF_TRY(zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_O_W, ZF_SLOT_O_B, layer, rows, d->q, d->h}, b->o, dout, w->do_, m->dtype,
                               false, e));
-    ZF_ISSUE(m, attention_backward, e, .type = m->dtype, .q = b->qkv, .k = zf_at(m, b->qkv, d->q), .v = zf_at(m, b->qkv, d->q + d->kv),
-             .o = b->o, .do_ = w->do_, .lse = b->lse, .dq = dq, .dk = dk, .dv = dv, .delta = w->delta, .segments = w->segments,
-             .segment_count = segments, .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ldq = d->qkv, .ldkv = d->qkv,
-             .ldo = d->q, .lddo = d->q, .lddq = d->qkv, .lddkv = d->qkv, .scale = (float)(1 / sqrt((double)c->head_dim)));
-    if (c->rope.kind != ZF_ROPE_NONE)
-        ZF_ISSUE(m, rope, e, .type = m->dtype, .x = dq, .table = w->rope, .position = w->position, .rows = rows,
-                 .heads = c->heads + c->kv_heads, .head_dim = c->head_dim, .ld = d->qkv, .inverse = true);
+    ZF_ISSUE(m, attention_backward, e, .type = m->dtype, .q = b->q, .k = b->k, .v = b->v, .o = b->o, .do_ = w->do_, .lse = b->lse,
+             .dq = w->dq, .dk = w->dk, .dv = w->dv, .delta = w->delta, .segments = w->segments, .segment_count = segments,
+             .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ldq = d->ldq, .ldkv = d->ldkv, .ldo = d->q, .lddo = d->q,
+             .lddq = d->ldq, .lddkv = d->ldkv, .scale = (float)(1 / sqrt((double)c->head_dim)));
+    ZF_TRY(zf_rotate(m, w, w->dq, c->heads, d->ldq, true, rows, e));
+    ZF_TRY(zf_rotate(m, w, w->dk, c->kv_heads, d->ldkv, true, rows, e));
     if (c->qk_norm) {
-        ZF_TRY(head_norm_backward(m, d, ZF_SLOT_Q_NORM, layer, c->heads, b->raw, b->raw_stats, dq, rows, e));
-        ZF_TRY(head_norm_backward(m, d, ZF_SLOT_K_NORM, layer, c->kv_heads, zf_at(m, b->raw, d->q), b->raw_stats + rows * c->heads * 2, dk,
-                                  rows, e));
+        ZF_TRY(head_norm_backward(m, ZF_SLOT_Q_NORM, layer, c->heads, b->raw_q, b->raw_q_stats, w->dq, d->ldq, rows, e));
+        ZF_TRY(head_norm_backward(m, ZF_SLOT_K_NORM, layer, c->kv_heads, b->raw_k, b->raw_k_stats, w->dk, d->ldkv, rows, e));
     }
-    struct zf_linear linear = {.layer = layer, .rows = rows, .ldx = d->h, .ldy = d->qkv};
-    if (c->fused_qkv) {
-        linear.weight = ZF_SLOT_QKV_W, linear.bias = ZF_SLOT_QKV_B;
-        return zf_linear_backward(m, &linear, b->in1, dq, sum, ZF_F32, accumulate, e);
-    }
-    linear.weight = ZF_SLOT_Q_W, linear.bias = ZF_SLOT_Q_B;
-    ZF_TRY(zf_linear_backward(m, &linear, b->in1, dq, sum, ZF_F32, accumulate, e));
-    linear.weight = ZF_SLOT_K_W, linear.bias = ZF_SLOT_K_B;
-    ZF_TRY(zf_linear_backward(m, &linear, b->in1, dk, sum, ZF_F32, true, e));
-    linear.weight = ZF_SLOT_V_W, linear.bias = ZF_SLOT_V_B;
-    return zf_linear_backward(m, &linear, b->in1, dv, sum, ZF_F32, true, e);
+    return qkv_backward(m, w, layer, rows, plus, to, e);
 }
 
-/* sum (+)= gradient for the layer's in2, from dout, that of the MLP's output. Overwrites b->u with its gradient. */
-static enum zf_status mlp_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, const void *dout, float *sum,
-                                   bool accumulate, struct zf_err *e)
+/* to = plus (NULL: nothing) + the gradient for the layer's in2, from dout, that of the MLP's output. Overwrites b->gate and b->up with
+ * their gradients. */
+static enum zf_status mlp_backward(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, const void *dout, const void *plus,
+                                   void *to, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     const struct zf_widths *d = &w->w;
     struct zf_layer_buffers *b = &w->layers[layer];
     ZF_TRY(zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_DOWN_W, ZF_SLOT_DOWN_B, layer, rows, d->f, d->h}, b->a, dout, w->da, m->dtype,
                               false, e));
-    ZF_ISSUE(m, activation_backward, e, .type = m->dtype, .kind = c->activation, .dy = w->da, .x = b->u, .dx = b->u, .rows = rows,
-             .n = d->f, .lddy = d->f, .ldx = d->u, .lddx = d->u);
-    struct zf_linear linear = {ZF_SLOT_UP_W, ZF_SLOT_UP_B, layer, rows, d->h, d->u};
-    ZF_TRY(zf_linear_backward(m, &linear, b->in2, zf_at(m, b->u, d->u - d->f), sum, ZF_F32, accumulate, e));
-    if (c->activation != ZF_SWIGLU) return ZF_OK;
-    linear.weight = ZF_SLOT_GATE_W, linear.bias = ZF_SLOT_GATE_B;
-    return zf_linear_backward(m, &linear, b->in2, b->u, sum, ZF_F32, true, e);
+    void *x = b->gate ? b->gate : b->up, *up = b->gate ? b->up : NULL;
+    ZF_ISSUE(m, activation_backward, e, .type = m->dtype, .kind = c->activation, .dy = w->da, .x = x, .up = up, .dx = x, .dup = up,
+             .rows = rows, .n = d->f, .lddy = d->f, .ldx = d->f, .lddx = d->f);
+    const struct zf_linear into_up = {ZF_SLOT_UP_W, ZF_SLOT_UP_B, layer, rows, d->h, d->f},
+                           into_gate = {ZF_SLOT_GATE_W, ZF_SLOT_GATE_B, layer, rows, d->h, d->f};
+    float *sum;
+    if (!b->gate && !plus) return zf_linear_backward(m, &into_up, b->in2, b->up, to, m->dtype, false, e);
+    ZF_TRY(begin_sum(m, w, plus, to, rows * d->h, &sum, e));
+    ZF_TRY(zf_linear_backward(m, &into_up, b->in2, b->up, sum, ZF_F32, plus, e));
+    if (b->gate) ZF_TRY(zf_linear_backward(m, &into_gate, b->in2, b->gate, sum, ZF_F32, true, e));
+    return end_sum(m, w, to, rows * d->h, e);
 }
 
 static enum zf_status embed_backward(struct zf_model *m, struct zf_workspace *w, size_t rows, struct zf_err *e)
@@ -140,26 +161,19 @@ static enum zf_status embed_backward(struct zf_model *m, struct zf_workspace *w,
 static enum zf_status layer_backward(struct zf_model *m, struct zf_workspace *w, int l, size_t rows, size_t segments, struct zf_err *e)
 {
     struct zf_layer_buffers *b = &w->layers[l];
-    size_t n = rows * w->w.h;
+    bool last = (size_t)l + 1 == m->config.layers; /* the shared buffers are still as it left them */
+    if (w->keep == ZF_KEEP_INPUTS && !last) ZF_TRY(zf_layer_again(m, w, l, rows, segments, e));
     if (m->config.pre_norm) {
-        float *sum = sum_for(w, w->din);
-        ZF_TRY(mlp_backward(m, w, l, rows, w->dres, sum, false, e));
-        ZF_TRY(round_sum(m, w, w->din, n, e));
+        ZF_TRY(mlp_backward(m, w, l, rows, w->dres, NULL, w->din, e));
         ZF_TRY(norm_backward(m, ZF_SLOT_MLP_NORM_W, l, b->s2, b->stats2, w->din, w->dres, true, rows, e));
-        ZF_TRY(attention_backward(m, w, l, rows, segments, w->dres, sum, false, e));
-        ZF_TRY(round_sum(m, w, w->din, n, e));
+        ZF_TRY(attention_backward(m, w, l, rows, segments, w->dres, NULL, w->din, e));
         return norm_backward(m, ZF_SLOT_ATTN_NORM_W, l, b->s1, b->stats1, w->din, w->dres, true, rows, e);
     }
     /* s2 = in2 + mlp(in2): the gradient of s2 is that of the branch and, summed with the branch's, that of in2 */
-    float *sum = sum_for(w, w->dres);
     ZF_TRY(norm_backward(m, ZF_SLOT_MLP_NORM_W, l, b->s2, b->stats2, w->dres, w->din, false, rows, e));
-    ZF_ISSUE(m, cast, e, .type = ZF_F32, .from_type = m->dtype, .to = sum, .from = w->din, .n = n);
-    ZF_TRY(mlp_backward(m, w, l, rows, w->din, sum, true, e));
-    ZF_TRY(round_sum(m, w, w->dres, n, e));
+    ZF_TRY(mlp_backward(m, w, l, rows, w->din, w->din, w->dres, e));
     ZF_TRY(norm_backward(m, ZF_SLOT_ATTN_NORM_W, l, b->s1, b->stats1, w->dres, w->din, false, rows, e));
-    ZF_ISSUE(m, cast, e, .type = ZF_F32, .from_type = m->dtype, .to = sum, .from = w->din, .n = n);
-    ZF_TRY(attention_backward(m, w, l, rows, segments, w->din, sum, true, e));
-    return round_sum(m, w, w->dres, n, e);
+    return attention_backward(m, w, l, rows, segments, w->din, w->din, w->dres, e);
 }
 
 static enum zf_status after(const struct zf_model *m, int layer, struct zf_err *e)

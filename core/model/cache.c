@@ -19,7 +19,7 @@ enum zf_status zf_cache_new(struct zf_cache **out, struct zf_model *m, size_t ro
     size_t chunk = room < ZF_CACHE_PREFILL ? room : ZF_CACHE_PREFILL;
     ZF_GOTO(fail, s, zf_batch_init(&c->batch, chunk, e));
     /* the rotation table must reach the last position, not just the chunk */
-    ZF_GOTO(fail, s, zf_workspace_new(&c->work, &m->config, m->dtype, m->device, m->lane, chunk, room, false, e));
+    ZF_GOTO(fail, s, zf_workspace_new(&c->work, &m->config, m->dtype, m->device, m->lane, chunk, room, ZF_KEEP_NOTHING, e));
     ZF_GOTO(fail, s,
             m->device->type->alloc(m->device, ZF_MEM_DEVICE, ZF_TAG_CACHE, zf_cache_bytes(&m->config, m->dtype, room), &c->keys, e));
     *out = c;

@@ -15,6 +15,7 @@ static enum zf_status fetch_rows(const struct zf_model *m, const void *block, en
                                  size_t count, float *host, float *scratch, struct zf_err *e)
 {
     const struct zf_device_type *t = m->device->type;
+    zf_phase_begin(m, ZF_PHASE_OTHER);
     const unsigned char *from = (const unsigned char *)block + (p->offset + first * (p->transposed ? 1 : p->cols)) * zf_dtype_size(type);
     if (!p->transposed) {
         ZF_ISSUE(m, cast, e, .type = ZF_F32, .from_type = type, .to = host, .from = from, .n = count * p->cols);

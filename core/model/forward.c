@@ -35,44 +35,45 @@ static enum zf_status norm(struct zf_model *m, enum zf_slot weight, int layer, c
 }
 
 /* The norm of each query's or key's head (Qwen3). */
-static enum zf_status head_norm(struct zf_model *m, const struct zf_widths *w, enum zf_slot weight, int layer, size_t heads, const void *x,
-                                void *y, float *stats, size_t rows, struct zf_err *e)
+static enum zf_status head_norm(struct zf_model *m, enum zf_slot weight, int layer, size_t heads, const void *x, void *y, size_t ldy,
+                                float *stats, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     ZF_ISSUE(m, norm, e, .type = m->dtype, .kind = c->norm, .x = x, .y = y, .stats = stats, .weight = zf_weight_at(m, weight, layer),
-             .rows = rows, .groups = heads, .cols = c->head_dim, .ldx = w->q + w->kv, .ldy = w->qkv, .eps = c->norm_eps);
+             .rows = rows, .groups = heads, .cols = c->head_dim, .ldx = heads * c->head_dim, .ldy = ldy, .eps = c->norm_eps);
     return ZF_OK;
 }
 
-/* Queries, keys, values of a layer into b->qkv, normed and rotated. */
+enum zf_status zf_rotate(struct zf_model *m, const struct zf_workspace *w, void *x, size_t heads, size_t ld, bool inverse, size_t rows,
+                         struct zf_err *e)
+{
+    const struct zf_model_config *c = &m->config;
+    if (c->rope.kind != ZF_ROPE_NONE)
+        ZF_ISSUE(m, rope, e, .type = m->dtype, .x = x, .table = w->rope, .position = w->position, .rows = rows, .heads = heads,
+                 .head_dim = c->head_dim, .ld = ld, .inverse = inverse);
+    return ZF_OK;
+}
+
+/* Queries, keys, values of a layer, normed and rotated. With a norm queries and keys are kept as they were before it, too. */
 static enum zf_status project_qkv(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     struct zf_layer_buffers *b = &w->layers[layer];
     const struct zf_widths *d = &w->w;
-    struct zf_linear linear = {.layer = layer, .rows = rows, .ldx = d->h, .ldy = d->qkv};
     if (c->fused_qkv) {
-        linear.weight = ZF_SLOT_QKV_W, linear.bias = ZF_SLOT_QKV_B;
-        ZF_TRY(zf_linear_forward(m, &linear, b->in1, b->qkv, e));
+        ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_QKV_W, ZF_SLOT_QKV_B, layer, rows, d->h, d->ldq}, b->in1, b->q, e));
     } else {
-        void *q = c->qk_norm ? b->raw : b->qkv; /* with a norm queries and keys are kept as they were */
-        linear.weight = ZF_SLOT_V_W, linear.bias = ZF_SLOT_V_B;
-        ZF_TRY(zf_linear_forward(m, &linear, b->in1, zf_at(m, b->qkv, d->q + d->kv), e));
-        linear.ldy = c->qk_norm ? d->q + d->kv : d->qkv;
-        linear.weight = ZF_SLOT_Q_W, linear.bias = ZF_SLOT_Q_B;
-        ZF_TRY(zf_linear_forward(m, &linear, b->in1, q, e));
-        linear.weight = ZF_SLOT_K_W, linear.bias = ZF_SLOT_K_B;
-        ZF_TRY(zf_linear_forward(m, &linear, b->in1, zf_at(m, q, d->q), e));
+        void *q = c->qk_norm ? b->raw_q : b->q, *k = c->qk_norm ? b->raw_k : b->k;
+        ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_Q_W, ZF_SLOT_Q_B, layer, rows, d->h, d->ldq}, b->in1, q, e));
+        ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_K_W, ZF_SLOT_K_B, layer, rows, d->h, d->ldkv}, b->in1, k, e));
+        ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_V_W, ZF_SLOT_V_B, layer, rows, d->h, d->ldkv}, b->in1, b->v, e));
     }
     if (c->qk_norm) {
-        ZF_TRY(head_norm(m, d, ZF_SLOT_Q_NORM, layer, c->heads, b->raw, b->qkv, b->raw_stats, rows, e));
-        ZF_TRY(head_norm(m, d, ZF_SLOT_K_NORM, layer, c->kv_heads, zf_at(m, b->raw, d->q), zf_at(m, b->qkv, d->q),
-                         b->raw_stats + rows * c->heads * 2, rows, e));
+        ZF_TRY(head_norm(m, ZF_SLOT_Q_NORM, layer, c->heads, b->raw_q, b->q, d->ldq, b->raw_q_stats, rows, e));
+        ZF_TRY(head_norm(m, ZF_SLOT_K_NORM, layer, c->kv_heads, b->raw_k, b->k, d->ldkv, b->raw_k_stats, rows, e));
     }
-    if (c->rope.kind != ZF_ROPE_NONE) /* queries and keys stand side by side: one call */
-        ZF_ISSUE(m, rope, e, .type = m->dtype, .x = b->qkv, .table = w->rope, .position = w->position, .rows = rows,
-                 .heads = c->heads + c->kv_heads, .head_dim = c->head_dim, .ld = d->qkv);
-    return ZF_OK;
+    ZF_TRY(zf_rotate(m, w, b->q, c->heads, d->ldq, false, rows, e));
+    return zf_rotate(m, w, b->k, c->kv_heads, d->ldkv, false, rows, e);
 }
 
 /* New keys and values join the cache, which then stands for the batch's own. */
@@ -80,10 +81,11 @@ static enum zf_status cache_keys(struct zf_model *m, struct zf_workspace *w, str
                                  struct zf_err *e)
 {
     const struct zf_widths *d = &w->w;
+    const void *const parts[] = {w->layers[layer].k, w->layers[layer].v};
     *keys = zf_at(m, cache->keys, (size_t)layer * 2 * cache->room * d->kv);
-    for (size_t part = 0; part < 2; part++)
-        ZF_ISSUE(m, copy_rows, e, .type = m->dtype, .from = zf_at(m, w->layers[layer].qkv, d->q + part * d->kv), .ld_from = d->qkv,
-                 .to = zf_at(m, *keys, (part * cache->room + cache->used) * d->kv), .ld_to = d->kv, .rows = rows, .cols = d->kv);
+    for (size_t i = 0; i < 2; i++)
+        ZF_ISSUE(m, copy_rows, e, .type = m->dtype, .from = parts[i], .ld_from = d->ldkv,
+                 .to = zf_at(m, *keys, (i * cache->room + cache->used) * d->kv), .ld_to = d->kv, .rows = rows, .cols = d->kv);
     return ZF_OK;
 }
 
@@ -94,33 +96,58 @@ static enum zf_status attention(struct zf_model *m, struct zf_workspace *w, int 
     const struct zf_widths *d = &w->w;
     struct zf_layer_buffers *b = &w->layers[layer];
     ZF_TRY(project_qkv(m, w, layer, rows, e));
-    void *keys = zf_at(m, b->qkv, d->q), *values = zf_at(m, keys, d->kv);
-    size_t ldkv = d->qkv;
+    void *keys = b->k, *values = b->v;
+    size_t ldkv = d->ldkv;
     if (cache) {
         ZF_TRY(cache_keys(m, w, cache, layer, rows, &keys, e));
         values = zf_at(m, keys, cache->room * d->kv);
         ldkv = d->kv;
     }
-    ZF_ISSUE(m, attention, e, .type = m->dtype, .q = b->qkv, .k = keys, .v = values, .o = b->o, .lse = b->lse, .segments = w->segments,
-             .segment_count = segments, .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ldq = d->qkv, .ldkv = ldkv,
+    ZF_ISSUE(m, attention, e, .type = m->dtype, .q = b->q, .k = keys, .v = values, .o = b->o, .lse = b->lse, .segments = w->segments,
+             .segment_count = segments, .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ldq = d->ldq, .ldkv = ldkv,
              .ldo = d->q, .scale = (float)(1 / sqrt((double)c->head_dim)));
     return zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_O_W, ZF_SLOT_O_B, layer, rows, d->q, d->h}, b->o, w->branch, e);
 }
 
-static enum zf_status mlp(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, struct zf_err *e)
+/* Up to the activation. */
+static enum zf_status mlp_inside(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, struct zf_err *e)
 {
     const struct zf_model_config *c = &m->config;
     const struct zf_widths *d = &w->w;
     struct zf_layer_buffers *b = &w->layers[layer];
-    struct zf_linear linear = {ZF_SLOT_UP_W, ZF_SLOT_UP_B, layer, rows, d->h, d->u};
-    ZF_TRY(zf_linear_forward(m, &linear, b->in2, zf_at(m, b->u, d->u - d->f), e));
-    if (c->activation == ZF_SWIGLU) {
-        linear.weight = ZF_SLOT_GATE_W, linear.bias = ZF_SLOT_GATE_B;
-        ZF_TRY(zf_linear_forward(m, &linear, b->in2, b->u, e));
-    }
-    ZF_ISSUE(m, activation, e, .type = m->dtype, .kind = c->activation, .x = b->u, .y = b->a, .rows = rows, .n = d->f, .ldx = d->u,
-             .ldy = d->f);
-    return zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_DOWN_W, ZF_SLOT_DOWN_B, layer, rows, d->f, d->h}, b->a, w->branch, e);
+    ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_UP_W, ZF_SLOT_UP_B, layer, rows, d->h, d->f}, b->in2, b->up, e));
+    if (b->gate)
+        ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_GATE_W, ZF_SLOT_GATE_B, layer, rows, d->h, d->f}, b->in2, b->gate, e));
+    ZF_ISSUE(m, activation, e, .type = m->dtype, .kind = c->activation, .x = b->gate ? b->gate : b->up, .up = b->gate ? b->up : NULL,
+             .y = b->a, .rows = rows, .n = d->f, .ldx = d->f, .ldy = d->f);
+    return ZF_OK;
+}
+
+/* The norms around a layer's branches, and the branches; with pre-norm the first norm is not in it, and the output is the branch that the
+ * next norm will add. `again`: backward wants it, which with pre-norm has no use for that branch. */
+static enum zf_status layer_forward(struct zf_model *m, struct zf_workspace *w, int l, size_t rows, size_t segments, struct zf_cache *cache,
+                                    bool again, struct zf_err *e)
+{
+    bool pre = m->config.pre_norm, last = (size_t)l + 1 == m->config.layers;
+    const struct zf_widths *d = &w->w;
+    struct zf_layer_buffers *b = &w->layers[l];
+    ZF_TRY(attention(m, w, l, rows, segments, cache, e));
+    if (pre)
+        ZF_TRY(norm(m, ZF_SLOT_MLP_NORM_W, l, b->s1, w->branch, b->s2, b->in2, b->stats2, rows, e));
+    else
+        ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, b->in1, w->branch, b->s1, b->in2, b->stats1, rows, e));
+    ZF_TRY(mlp_inside(m, w, l, rows, e));
+    if (pre && again) return ZF_OK;
+    ZF_TRY(zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_DOWN_W, ZF_SLOT_DOWN_B, l, rows, d->f, d->h}, b->a, w->branch, e));
+    if (pre) return ZF_OK;
+    return norm(m, ZF_SLOT_MLP_NORM_W, l, b->in2, w->branch, b->s2, last ? w->final : w->layers[l + 1].in1, b->stats2, rows, e);
+}
+
+enum zf_status zf_layer_again(struct zf_model *m, struct zf_workspace *w, int layer, size_t rows, size_t segments, struct zf_err *e)
+{
+    struct zf_layer_buffers *b = &w->layers[layer];
+    if (m->config.pre_norm) ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, layer, b->s1, NULL, NULL, b->in1, b->stats1, rows, e));
+    return layer_forward(m, w, layer, rows, segments, NULL, true, e);
 }
 
 /* x = E[id] (through project_in), plus P[position]. */
@@ -154,15 +181,7 @@ enum zf_status zf_forward(struct zf_model *m, struct zf_workspace *w, size_t row
         ZF_TRY(before(m, l, e));
         if (pre && l == 0) ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, b->s1, NULL, NULL, b->in1, b->stats1, rows, e));
         if (pre && l > 0) ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, w->layers[l - 1].s2, w->branch, b->s1, b->in1, b->stats1, rows, e));
-        ZF_TRY(attention(m, w, l, rows, segments, cache, e));
-        if (pre)
-            ZF_TRY(norm(m, ZF_SLOT_MLP_NORM_W, l, b->s1, w->branch, b->s2, b->in2, b->stats2, rows, e));
-        else
-            ZF_TRY(norm(m, ZF_SLOT_ATTN_NORM_W, l, b->in1, w->branch, b->s1, b->in2, b->stats1, rows, e));
-        ZF_TRY(mlp(m, w, l, rows, e));
-        if (!pre)
-            ZF_TRY(
-                norm(m, ZF_SLOT_MLP_NORM_W, l, b->in2, w->branch, b->s2, l < last ? w->layers[l + 1].in1 : w->final, b->stats2, rows, e));
+        ZF_TRY(layer_forward(m, w, l, rows, segments, cache, false, e));
     }
     ZF_TRY(before(m, last + 1, e));
     const void *s2 = w->layers[last].s2;

@@ -31,10 +31,15 @@ struct zf_model {
     enum zf_dtype dtype;       /* of weights and activations: ZF_F32 or ZF_BF16 */
     void *weights;             /* [params.elements] of dtype: what forward and backward see */
     float *master;             /* [params.elements]; = weights in f32; NULL in bf16 without training */
-    float *grad;               /* [params.elements]; NULL until zf_model_reserve with training */
+    float *grad;               /* [params.elements]; NULL until zf_model_reserve for training. Frozen parameters and gaps: zeros */
+    bool grad_begun;           /* the next backward adds to grad, as other micro-batches of its step have; else it writes it */
     struct zf_workspace *work; /* activations for the largest micro-batch */
     struct zf_model_hooks hooks;
 };
+
+/* What forward keeps for backward: nothing (there is none), everything, or what each layer reads from the stream, out of which backward
+ * computes the rest of it again, to the same bits. */
+enum zf_keep { ZF_KEEP_NOTHING, ZF_KEEP_ALL, ZF_KEEP_INPUTS };
 
 /* Sizes of the workspace, by the same function that lays it out: the plan and the allocation cannot disagree. */
 struct zf_workspace_sizes {
@@ -42,7 +47,7 @@ struct zf_workspace_sizes {
 };
 /* tokens: of the largest micro-batch. positions: of the longest document (rows of the rotation table). */
 struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, enum zf_dtype dtype, size_t tokens, size_t positions,
-                                               bool training);
+                                               enum zf_keep keep);
 
 /* Weights from a Hugging Face folder, or random ones if `hf` is NULL (init_std, seed), rounded once to dtype. Allocates weights only;
  * masters (of a model to be trained) with them. */
@@ -61,10 +66,10 @@ struct zf_weight_source {
 enum zf_status zf_sources_find(struct zf_weight_source *found, const struct zf_model_config *c, const struct zf_params *p,
                                const struct zf_hf *hf, char *note, size_t size, struct zf_err *e);
 
-/* Allocates gradients (training) and the workspace for micro-batches of up to `tokens` tokens. Once. */
-enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, bool training, struct zf_err *e);
+/* Allocates gradients (unless nothing is kept) and the workspace for micro-batches of up to `tokens` tokens. Once. */
+enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, enum zf_keep keep, struct zf_err *e);
 
-/* Issues forward and loss of a micro-batch; with `backward` gradients are added into grad, each loss scaled by loss_scale (1 / label tokens
+/* Issues forward and loss of a micro-batch; with `backward` gradients go into grad, each loss scaled by loss_scale (1 / label tokens
  * of the whole step). *total (device memory, double) += the sum of the losses. The batch's memory may be reused when this returns. */
 enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool backward, float loss_scale, double *total,
                              struct zf_err *e);
@@ -75,7 +80,8 @@ enum zf_status zf_model_losses(struct zf_model *m, const struct zf_batch *b, flo
 /* Forward; logits [tokens][vocab] of all positions to host memory. Waits. */
 enum zf_status zf_model_logits(struct zf_model *m, const struct zf_batch *b, float *logits, struct zf_err *e);
 
-enum zf_status zf_model_zero_grad(struct zf_model *m, struct zf_err *e);
+/* Before the first backward of a step, which then writes grad; those after it add. What is frozen was so before the first step. */
+enum zf_status zf_model_begin_grad(struct zf_model *m, struct zf_err *e);
 
 /* Generation: tokens of one sequence appended to the cache; logits [vocab] of the last to host memory. Waits. cache_tokens is the room. */
 struct zf_cache;

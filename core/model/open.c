@@ -1,40 +1,11 @@
-/* Weights into their place: from a Hugging Face folder, or random. One staging buffer of the largest tensor is all that is held beside
- * them. */
+/* Opening a model: which tensor of a folder is which parameter, memory, weights (load.c). */
 #include "core/model/workspace.h"
 
 #include "checkpoints/hf.h"
-#include "core/base/rng.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-enum { BLOCK = 32 }; /* rows and columns of a tile of a transposition */
-
-/* to[rows][cols] = transpose of from[cols][rows], columns first .. first+n of `to`. */
-static void transpose_in(float *to, size_t rows, size_t cols, const float *from, size_t first, size_t n)
-{
-    for (size_t r0 = 0; r0 < rows; r0 += BLOCK)
-        for (size_t c = 0; c < n; c++)
-            for (size_t r = r0; r < rows && r < r0 + BLOCK; r++) to[r * cols + first + c] = from[c * rows + r];
-}
-
-/* A file's tensor as the parameter is stored. */
-static enum zf_status convert(float *to, const struct zf_param *p, const struct zf_st_tensor *t, struct zf_err *e)
-{
-    if (!p->transposed) return zf_st_floats(to, t, 0, p->rows * p->cols, e);
-    float *rows = malloc(BLOCK * p->rows * sizeof *rows);
-    if (!rows) return zf_fail_memory(e, p->name);
-    enum zf_status s = ZF_OK;
-    for (size_t c = 0; !s && c < p->cols; c += BLOCK) {
-        size_t n = p->cols - c < BLOCK ? p->cols - c : BLOCK;
-        s = zf_st_floats(rows, t, c * p->rows, n * p->rows, e);
-        if (!s) transpose_in(to, p->rows, p->cols, rows, c, n);
-    }
-    free(rows);
-    return s;
-}
 
 static void shape_text(char *to, size_t size, const size_t *shape, size_t rank)
 {
@@ -66,9 +37,12 @@ static enum zf_status check_shape(const struct zf_param *p, const struct zf_st_t
 }
 
 /* Bytes of two tensors alike: the embedding and a head that should be tied to it. */
-static bool same_values(const struct zf_st_tensor *a, const struct zf_st_tensor *b)
+static bool same_values(const struct zf_hf *hf, const struct zf_st_tensor *a, const struct zf_st_tensor *b)
 {
-    return a->type == b->type && a->bytes == b->bytes && !memcmp(a->data, b->data, a->bytes);
+    bool same = a->type == b->type && a->bytes == b->bytes && !memcmp(a->data, b->data, a->bytes);
+    zf_hf_pages(hf, a->data, a->bytes, true);
+    zf_hf_pages(hf, b->data, b->bytes, true);
+    return same;
 }
 
 enum zf_status zf_sources_find(struct zf_weight_source *found, const struct zf_model_config *c, const struct zf_params *p,
@@ -105,65 +79,12 @@ enum zf_status zf_sources_find(struct zf_weight_source *found, const struct zf_m
         ZF_TRY(check_shape(&p->list[i], found[i].tensor, found[i].file, e));
     }
     const struct zf_param *embed = zf_param_at(p, ZF_SLOT_EMBED, -1);
-    if (head && !same_values(head, found[embed - p->list].tensor))
+    if (head && !same_values(hf, head, found[embed - p->list].tensor))
         return zf_fail(e, ZF_FORMAT, hf->path,
                        "config.json ties the head to the embedding, but lm_head.weight and %s hold different values; "
                        "set tie_word_embeddings to false, or remove one of them",
                        embed->name);
     return ZF_OK;
-}
-
-static void init_tensor(float *to, const struct zf_model *m, const struct zf_param *p, uint64_t seed)
-{
-    const struct zf_model_config *c = &m->config;
-    size_t n = p->rows * p->cols;
-    if (!p->matrix) {
-        bool gain = p->slot == ZF_SLOT_ATTN_NORM_W || p->slot == ZF_SLOT_MLP_NORM_W || p->slot == ZF_SLOT_FINAL_NORM_W ||
-                    p->slot == ZF_SLOT_Q_NORM || p->slot == ZF_SLOT_K_NORM;
-        for (size_t i = 0; i < n; i++) to[i] = gain ? 1 : 0;
-        return;
-    }
-    bool output = p->slot == ZF_SLOT_O_W || p->slot == ZF_SLOT_DOWN_W;
-    double std = c->init_std / (c->init_scaled_output && output ? sqrt(2.0 * (double)c->layers) : 1);
-    uint32_t stream = (uint32_t)(p - m->params.list);
-    for (size_t i = 0; i < n; i++) to[i] = (float)(std * zf_normal(seed, ZF_STREAM_INIT, stream, i));
-}
-
-/* A tensor in fp32 from pinned memory to the master, if there is one, and rounded to the visible weights. Waits. */
-static enum zf_status place(struct zf_model *m, const struct zf_param *p, const float *from, struct zf_err *e)
-{
-    const struct zf_device_type *t = m->device->type;
-    size_t n = p->rows * p->cols;
-    if (m->master) {
-        enum zf_status s = t->copy(m->lane, m->master + p->offset, from, n * sizeof *from);
-        if (s) return zf_lane_refused(m->device, m->lane, s, p->name, e);
-    }
-    if (m->weights != m->master)
-        ZF_ISSUE(m, cast, e, .type = m->dtype, .from_type = ZF_F32, .to = zf_at(m, m->weights, p->offset), .from = from, .n = n);
-    return t->lane_sync(m->lane, e);
-}
-
-static enum zf_status fill_weights(struct zf_model *m, const struct zf_weight_source *sources, uint64_t seed, struct zf_err *e)
-{
-    const struct zf_device_type *t = m->device->type;
-    size_t largest = 0;
-    for (size_t i = 0; i < m->params.count; i++) {
-        size_t n = m->params.list[i].rows * m->params.list[i].cols;
-        if (n > largest) largest = n;
-    }
-    void *staging;
-    ZF_TRY(t->alloc(m->device, ZF_MEM_PINNED, ZF_TAG_OTHER, largest * sizeof(float), &staging, e));
-    enum zf_status s = ZF_OK;
-    for (size_t i = 0; !s && i < m->params.count; i++) {
-        const struct zf_param *p = &m->params.list[i];
-        if (sources)
-            s = convert(staging, p, sources[i].tensor, e);
-        else
-            init_tensor(staging, m, p, seed);
-        if (!s) s = place(m, p, staging, e);
-    }
-    t->free(m->device, staging);
-    return s;
 }
 
 static enum zf_status alloc_weights(struct zf_model *m, bool training, struct zf_err *e)
@@ -197,7 +118,7 @@ enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config 
     }
     ZF_GOTO(fail, s, d->type->lane_new(d, "compute", &out->lane, e));
     ZF_GOTO(fail, s, alloc_weights(out, training, e));
-    ZF_GOTO(fail, s, fill_weights(out, sources, seed, e));
+    ZF_GOTO(fail, s, zf_model_load(out, hf, sources, seed, e));
     free(sources);
     return ZF_OK;
 fail:
@@ -219,12 +140,12 @@ void zf_model_close(struct zf_model *m)
     *m = (struct zf_model){0};
 }
 
-enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, bool training, struct zf_err *e)
+enum zf_status zf_model_reserve(struct zf_model *m, size_t tokens, size_t positions, enum zf_keep keep, struct zf_err *e)
 {
     void *grad;
-    if (training) {
+    if (keep != ZF_KEEP_NOTHING) {
         ZF_TRY(m->device->type->alloc(m->device, ZF_MEM_DEVICE, ZF_TAG_GRADIENTS, m->params.elements * sizeof(float), &grad, e));
         m->grad = grad;
     }
-    return zf_workspace_new(&m->work, &m->config, m->dtype, m->device, m->lane, tokens, positions, training, e);
+    return zf_workspace_new(&m->work, &m->config, m->dtype, m->device, m->lane, tokens, positions, keep, e);
 }

@@ -17,15 +17,16 @@ static enum zf_status head_backward(struct zf_model *m, struct zf_workspace *w, 
     size_t vocab = m->config.vocab, width = w->w.e;
     size_t ld = vocab * sizeof *w->logits / zf_dtype_size(m->dtype); /* as cross_entropy leaves them */
     void *y = zf_at(m, w->y, first * width), *dy = zf_at(m, w->dy, first * width);
+    bool add = first > 0; /* chunks of one micro-batch sum */
     if (!m->config.tied)
-        return zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_HEAD, ZF_SLOTS, -1, rows, width, ld}, y, w->logits, dy, m->dtype, false,
-                                  e);
+        return zf_linear_backward(m, &(struct zf_linear){ZF_SLOT_HEAD, ZF_SLOTS, -1, rows, width, ld, add}, y, w->logits, dy, m->dtype,
+                                  false, e);
     float *dembed = zf_grad_at(m, ZF_SLOT_EMBED, -1);
     ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = m->dtype, .a = w->logits, .b = zf_weight_at(m, ZF_SLOT_EMBED, -1), .c = dy,
              .m = rows, .n = width, .k = vocab, .lda = ld, .ldb = width, .ldc = width);
     if (dembed)
-        ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = ZF_F32, .a = w->logits, .trans_a = true, .b = y, .c = dembed, .accumulate = true,
-                 .m = vocab, .n = width, .k = rows, .lda = ld, .ldb = width, .ldc = width);
+        ZF_ISSUE(m, matmul, e, .type = m->dtype, .type_c = ZF_F32, .a = w->logits, .trans_a = true, .b = y, .c = dembed,
+                 .accumulate = m->grad_begun || add, .m = vocab, .n = width, .k = rows, .lda = ld, .ldb = width, .ldc = width);
     return ZF_OK;
 }
 
@@ -54,7 +55,9 @@ enum zf_status zf_model_step(struct zf_model *m, const struct zf_batch *b, bool 
     ZF_ISSUE(m, sum_losses, e, .loss = w->loss, .rows = b->tokens, .total = total);
     if (!backward) return ZF_OK;
     zf_phase_begin(m, ZF_PHASE_BACKWARD);
-    return zf_backward(m, w, b->tokens, b->segment_count, e);
+    ZF_TRY(zf_backward(m, w, b->tokens, b->segment_count, e));
+    m->grad_begun = true;
+    return ZF_OK;
 }
 
 enum zf_status zf_model_losses(struct zf_model *m, const struct zf_batch *b, float *losses, struct zf_err *e)
@@ -80,9 +83,30 @@ enum zf_status zf_model_logits(struct zf_model *m, const struct zf_batch *b, flo
     return t->lane_sync(m->lane, e);
 }
 
-enum zf_status zf_model_zero_grad(struct zf_model *m, struct zf_err *e)
+/* Its gradient is made by a kernel that can only add. */
+static bool only_added(const struct zf_model *m, const struct zf_param *p)
 {
+    return !p->matrix || p->slot == ZF_SLOT_POSITION || (p->slot == ZF_SLOT_EMBED && !m->config.tied);
+}
+
+static bool wants_zeros(const struct zf_model *m, size_t i)
+{
+    return !m->params.list[i].frozen && only_added(m, &m->params.list[i]);
+}
+
+enum zf_status zf_model_begin_grad(struct zf_model *m, struct zf_err *e)
+{
+    const struct zf_params *p = &m->params;
     zf_phase_begin(m, ZF_PHASE_UPDATE);
-    enum zf_status s = m->device->type->fill(m->lane, m->grad, 0, m->params.elements * sizeof *m->grad);
-    return s ? zf_lane_refused(m->device, m->lane, s, "the gradients", e) : ZF_OK;
+    for (size_t i = 0, next; i < p->count; i = next) {
+        next = i + 1;
+        if (!wants_zeros(m, i)) continue;
+        while (next < p->count && wants_zeros(m, next)) next++;
+        const struct zf_param *first = &p->list[i], *last = &p->list[next - 1];
+        size_t n = last->offset + last->rows * last->cols - first->offset;
+        enum zf_status s = m->device->type->fill(m->lane, m->grad + first->offset, 0, n * sizeof *m->grad);
+        if (s) return zf_lane_refused(m->device, m->lane, s, "the gradients", e);
+    }
+    m->grad_begun = false;
+    return ZF_OK;
 }

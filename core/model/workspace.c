@@ -26,14 +26,20 @@ static float *floats(struct cut *c, size_t rows, size_t width)
 
 static struct zf_widths widths(const struct zf_model_config *c)
 {
-    size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
-    return (struct zf_widths){.h = c->hidden,
-                              .q = q,
-                              .kv = kv,
-                              .qkv = q + 2 * kv,
-                              .f = c->ffn,
-                              .u = c->activation == ZF_SWIGLU ? 2 * c->ffn : c->ffn,
-                              .e = c->embed_dim};
+    size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, all = q + 2 * kv;
+    return (struct zf_widths){
+        .h = c->hidden, .q = q, .kv = kv, .f = c->ffn, .e = c->embed_dim, .ldq = c->fused_qkv ? all : q, .ldkv = c->fused_qkv ? all : kv};
+}
+
+/* Queries, keys, values: of their own, or side by side. */
+static void cut_qkv(struct cut *at, const struct zf_workspace *w, bool fused, void **q, void **k, void **v)
+{
+    const struct zf_widths *d = &w->w;
+    size_t R = w->room, size = zf_dtype_size(w->dtype);
+    unsigned char *p = cut(at, R * d->ldq, size);
+    *q = p;
+    *k = !fused ? cut(at, R * d->kv, size) : p ? p + d->q * size : NULL;
+    *v = !fused ? cut(at, R * d->kv, size) : p ? p + (d->q + d->kv) * size : NULL;
 }
 
 static void lay_layer(struct zf_layer_buffers *b, const struct zf_model_config *c, const struct zf_workspace *w, struct cut *at)
@@ -43,17 +49,20 @@ static void lay_layer(struct zf_layer_buffers *b, const struct zf_model_config *
     *b = (struct zf_layer_buffers){.in1 = cut(at, R * d->h, size),
                                    .s1 = cut(at, R * d->h, size),
                                    .stats1 = floats(at, R, 2),
-                                   .qkv = cut(at, R * d->qkv, size),
                                    .o = cut(at, R * d->q, size),
                                    .lse = floats(at, R, c->heads),
                                    .in2 = cut(at, R * d->h, size),
                                    .s2 = cut(at, R * d->h, size),
                                    .stats2 = floats(at, R, 2),
-                                   .u = cut(at, R * d->u, size),
+                                   .up = cut(at, R * d->f, size),
                                    .a = cut(at, R * d->f, size)};
+    cut_qkv(at, w, c->fused_qkv, &b->q, &b->k, &b->v);
+    if (c->activation == ZF_SWIGLU) b->gate = cut(at, R * d->f, size);
     if (c->qk_norm) {
-        b->raw = cut(at, R * (d->q + d->kv), size);
-        b->raw_stats = floats(at, R, 2 * (c->heads + c->kv_heads));
+        b->raw_q = cut(at, R * d->q, size);
+        b->raw_k = cut(at, R * d->kv, size);
+        b->raw_q_stats = floats(at, R, 2 * c->heads);
+        b->raw_k_stats = floats(at, R, 2 * c->kv_heads);
     }
 }
 
@@ -72,7 +81,7 @@ static void lay_gradients(struct zf_workspace *w, const struct zf_model_config *
     size_t R = w->room, size = zf_dtype_size(w->dtype);
     w->dres = cut(at, R * d->h, size);
     w->din = cut(at, R * d->h, size);
-    w->dqkv = cut(at, R * d->qkv, size);
+    cut_qkv(at, w, c->fused_qkv, &w->dq, &w->dk, &w->dv);
     w->do_ = cut(at, R * d->q, size);
     w->da = cut(at, R * d->f, size);
     w->dy = cut(at, R * d->e, size);
@@ -81,7 +90,7 @@ static void lay_gradients(struct zf_workspace *w, const struct zf_model_config *
 }
 
 struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const struct zf_model_config *c, enum zf_dtype dtype, size_t R,
-                                              size_t positions, bool training, void *const base[3])
+                                              size_t positions, enum zf_keep keep, void *const base[3])
 {
     struct cut act = {base ? base[ACTIVATIONS] : NULL, 0}, log = {base ? base[LOGITS] : NULL, 0}, bat = {base ? base[BATCH] : NULL, 0};
     struct zf_layer_buffers scratch, first = {0};
@@ -89,16 +98,17 @@ struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const stru
     w->w = widths(c);
     w->room = R;
     w->dtype = dtype;
-    w->training = training;
+    w->keep = keep;
     w->logit_rows = chunk_rows(R, c->vocab);
     w->positions = c->rope.kind == ZF_ROPE_NONE ? 0 : positions < c->context ? positions : c->context;
     for (size_t l = 0; l < c->layers; l++) {
         struct zf_layer_buffers *b = w->layers ? &w->layers[l] : &scratch;
-        if (l == 0 || training)
+        if (l == 0 || keep == ZF_KEEP_ALL)
             lay_layer(b, c, w, &act);
         else
             *b = first;
         if (l == 0) first = *b;
+        if (l > 0 && keep == ZF_KEEP_INPUTS) *(c->pre_norm ? &b->s1 : &b->in1) = cut(&act, R * w->w.h, size);
     }
     bool projected = w->w.e != w->w.h;
     w->emb = projected ? cut(&act, R * w->w.e, size) : NULL;
@@ -109,7 +119,7 @@ struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const stru
     w->y = projected ? cut(&act, R * w->w.e, size) : w->final;
     w->loss = floats(&act, R, 1);
     w->rope = floats(&act, w->positions, c->head_dim);
-    if (training) lay_gradients(w, c, &act);
+    if (keep != ZF_KEEP_NOTHING) lay_gradients(w, c, &act);
     w->logits = floats(&log, w->logit_rows, c->vocab);
     w->ids = cut(&bat, R, sizeof *w->ids);
     w->position = cut(&bat, R, sizeof *w->position);
@@ -119,10 +129,10 @@ struct zf_workspace_sizes zf_workspace_layout(struct zf_workspace *w, const stru
 }
 
 struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, enum zf_dtype dtype, size_t tokens, size_t positions,
-                                               bool training)
+                                               enum zf_keep keep)
 {
     struct zf_workspace w = {0};
-    struct zf_workspace_sizes s = zf_workspace_layout(&w, c, dtype, tokens, positions, training, NULL);
+    struct zf_workspace_sizes s = zf_workspace_layout(&w, c, dtype, tokens, positions, keep, NULL);
     s.batch *= 3; /* on the device, and twice in staging */
     return s;
 }
@@ -145,7 +155,7 @@ static enum zf_status fill_rope(struct zf_workspace *w, const struct zf_model_co
 }
 
 enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model_config *c, enum zf_dtype dtype, struct zf_device *d,
-                                struct zf_lane *l, size_t tokens, size_t positions, bool training, struct zf_err *e)
+                                struct zf_lane *l, size_t tokens, size_t positions, enum zf_keep keep, struct zf_err *e)
 {
     struct zf_workspace *w = calloc(1, sizeof *w);
     *out = NULL;
@@ -153,14 +163,14 @@ enum zf_status zf_workspace_new(struct zf_workspace **out, const struct zf_model
         free(w);
         return zf_fail_memory(e, "the workspace");
     }
-    struct zf_workspace_sizes size = zf_workspace_layout(w, c, dtype, tokens, positions, training, NULL);
+    struct zf_workspace_sizes size = zf_workspace_layout(w, c, dtype, tokens, positions, keep, NULL);
     const struct zf_device_type *t = d->type;
     enum zf_status s;
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_ACTIVATIONS, size.activations, &w->blocks[ACTIVATIONS], e));
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_LOGITS, size.logits, &w->blocks[LOGITS], e));
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_BATCH, size.batch, &w->blocks[BATCH], e));
     ZF_GOTO(fail, s, t->alloc(d, ZF_MEM_PINNED, ZF_TAG_BATCH, 2 * size.batch, &w->blocks[PARTS], e));
-    zf_workspace_layout(w, c, dtype, tokens, positions, training, w->blocks);
+    zf_workspace_layout(w, c, dtype, tokens, positions, keep, w->blocks);
     for (int i = 0; i < 2; i++) {
         w->staging[i] = (unsigned char *)w->blocks[PARTS] + (size_t)i * size.batch;
         ZF_GOTO(fail, s, t->event_new(d, &w->staged[i], e));

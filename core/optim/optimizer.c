@@ -62,7 +62,7 @@ enum zf_status zf_optimizer_begin_loss(struct zf_optimizer *o, struct zf_err *e)
 enum zf_status zf_optimizer_begin(struct zf_optimizer *o, struct zf_err *e)
 {
     ZF_TRY(zf_optimizer_begin_loss(o, e));
-    return zf_model_zero_grad(o->model, e);
+    return zf_model_begin_grad(o->model, e);
 }
 
 /* From the device, through the pinned copy. Waits. */

@@ -24,7 +24,7 @@ struct zf_optimizer {
 enum zf_status zf_optimizer_init(struct zf_optimizer *o, struct zf_model *m, struct zf_err *e);
 void zf_optimizer_free(struct zf_optimizer *o);
 
-/* Before the first micro-batch of a step: gradients and loss to zero. */
+/* Before the first micro-batch of a step: gradients and loss begin anew. */
 enum zf_status zf_optimizer_begin(struct zf_optimizer *o, struct zf_err *e);
 /* Before a validation: the loss alone. */
 enum zf_status zf_optimizer_begin_loss(struct zf_optimizer *o, struct zf_err *e);

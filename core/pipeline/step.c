@@ -26,7 +26,7 @@ enum zf_status zf_pipeline_begin(struct zf_pipeline *p, double rate, bool score_
     p->last_micro_batch = false;
     for (size_t i = 0; i < p->matrices; i++) p->matrix[i].handed = false;
     ZF_TRY(zf_pipeline_begin_loss(p, e));
-    return zf_model_zero_grad(p->model, e);
+    return zf_model_begin_grad(p->model, e);
 }
 
 void zf_pipeline_last(struct zf_pipeline *p)

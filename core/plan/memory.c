@@ -34,13 +34,14 @@ static size_t at_least_one(size_t n)
 
 static void plan_for(struct zf_memory_plan *p, const struct zf_memory_request *r, size_t micro_batch, size_t row)
 {
-    *p = (struct zf_memory_plan){.tokens = multiply(micro_batch, row), .micro_batch = micro_batch};
+    *p = (struct zf_memory_plan){.tokens = multiply(micro_batch, row), .micro_batch = micro_batch, .recompute = r->recompute};
     const struct zf_model_config *c = r->config;
     struct zf_workspace_sizes w = {.activations = SIZE_MAX};
+    enum zf_keep keep = !r->training ? ZF_KEEP_NOTHING : r->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL;
     size_t n = r->params->elements, wide = sizeof(float), narrow = r->dtype == ZF_BF16 ? wide / 2 : wide,
            tokens = r->training || p->tokens < ZF_CACHE_PREFILL ? p->tokens : ZF_CACHE_PREFILL;
     /* The widths of all buffers together are below a small multiple of the elements: what passes here cannot overflow there. */
-    if (multiply(multiply(p->tokens, n), 64) != SIZE_MAX) w = zf_workspace_measure(c, r->dtype, tokens, row, r->training);
+    if (multiply(multiply(p->tokens, n), 64) != SIZE_MAX) w = zf_workspace_measure(c, r->dtype, tokens, row, keep);
     p->bytes[ZF_PLAN_WEIGHTS] = multiply(n, narrow + (r->training && narrow != wide ? wide : 0)); /* visible ones, and masters */
     p->bytes[ZF_PLAN_GRADIENTS] = r->training ? multiply(n, wide) : 0;
     p->bytes[ZF_PLAN_MOMENTS] = r->training ? multiply(n, 2 * wide) : 0;
@@ -111,13 +112,44 @@ static void append_biggest(char *text, size_t size, const struct zf_memory_plan 
     }
 }
 
-/* Found by trying: a smaller micro-batch, then a shorter row; else by how much even that is too large. */
+/* The largest count of sequences up to `most` that fits, and its plan; 0 if none does. Counts given by hand may be huge. */
+static size_t largest_that_fits(struct zf_memory_plan *p, const struct zf_memory_request *r, size_t most, size_t limit)
+{
+    size_t row = at_least_one(r->sequence_length), fits = 0, fails = most < SIZE_MAX ? most + 1 : most;
+    while (fails - fits > 1) {
+        size_t middle = fits + (fails - fits) / 2;
+        plan_for(p, r, middle, row);
+        *(p->total <= limit ? &fits : &fails) = middle;
+    }
+    if (fits) plan_for(p, r, fits, row);
+    return fits;
+}
+
+/* A smaller micro-batch, or what recomputing makes possible, both of the row that was asked for. false: nothing of the kind. */
+static bool append_same_row(char *text, size_t size, const struct zf_memory_plan *p, const struct zf_memory_request *r,
+                            const struct zf_memory_request *again, size_t limit)
+{
+    struct zf_memory_plan q;
+    char bytes[32];
+    size_t smaller = largest_that_fits(&q, r, p->micro_batch, limit);
+    if (smaller) append(text, size, "; set micro_batch = %zu: that fits with %s", smaller, zf_bytes_text(q.total, bytes, sizeof bytes));
+    if (r->recompute) return smaller;
+    size_t more = largest_that_fits(&q, again, p->micro_batch, limit);
+    if (more <= smaller) return smaller;
+    append(text, size, smaller ? "; or recompute = yes" : "; set recompute = yes");
+    if (more < p->micro_batch) append(text, size, " and micro_batch = %zu", more);
+    append(text, size, ": that fits with %s", zf_bytes_text(q.total, bytes, sizeof bytes));
+    return true;
+}
+
+/* Found by trying: a smaller micro-batch, recomputing, then a shorter row; else by how much even that is too large. */
 static void append_remedy(char *text, size_t size, const struct zf_memory_plan *p, const struct zf_memory_request *r,
                           const struct zf_memory_limits *l)
 {
     struct zf_memory_plan q;
+    struct zf_memory_request again = *r;
     char bytes[32];
-    size_t row = at_least_one(r->sequence_length);
+    again.recompute = true;
     if (!r->training) {
         append(text, size, "; a shorter prompt, fewer --tokens, a smaller model or more memory is needed");
         return;
@@ -126,23 +158,13 @@ static void append_remedy(char *text, size_t size, const struct zf_memory_plan *
         append(text, size, "; the data alone are more: train on fewer or smaller files");
         return;
     }
-    if (p->micro_batch > 1) {
-        size_t fits = 0, fails = p->micro_batch;
-        while (fails - fits > 1) { /* counts given by hand may be huge */
-            size_t middle = fits + (fails - fits) / 2;
-            plan_for(&q, r, middle, row);
-            *(q.total <= l->least ? &fits : &fails) = middle;
-        }
-        if (fits) {
-            plan_for(&q, r, fits, row);
-            append(text, size, "; set micro_batch = %zu: that fits with %s", fits, zf_bytes_text(q.total, bytes, sizeof bytes));
-            return;
-        }
-    }
-    size_t shorter = longest_row(r, l->least);
+    if (append_same_row(text, size, p, r, &again, l->least)) return;
+    size_t shorter = longest_row(r, l->least), longer = r->recompute ? 0 : longest_row(&again, l->least);
+    bool recompute = longer > shorter; /* not so with one layer */
+    if (recompute) shorter = longer;
     if (shorter) {
-        plan_for(&q, r, 1, shorter);
-        append(text, size, "; set sequence_length = %zu%s: that fits with %s", shorter,
+        plan_for(&q, recompute ? &again : r, 1, shorter);
+        append(text, size, "; set sequence_length = %zu%s%s: that fits with %s", shorter, recompute ? " and recompute = yes" : "",
                p->micro_batch > 1 || r->micro_batch ? " and micro_batch = 1" : "", zf_bytes_text(q.total, bytes, sizeof bytes));
         return;
     }

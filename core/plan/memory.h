@@ -44,6 +44,7 @@ struct zf_memory_plan {
     size_t total;
     size_t tokens;      /* of the largest micro-batch: its sequences times the longest row */
     size_t micro_batch; /* sequences; chosen here where the option is auto */
+    bool recompute;
 };
 
 struct zf_memory_request {
@@ -55,11 +56,12 @@ struct zf_memory_request {
     size_t data_bytes;      /* what the datasets will hold */
     size_t loaders;         /* that read ahead at the same time, each with a queue of micro-batches */
     bool training;          /* false: forward only (check of generate) */
+    bool recompute;         /* in training: layers keep their inputs only */
     enum zf_dtype dtype;    /* of weights and activations */
 };
 void zf_memory_plan_make(struct zf_memory_plan *out, const struct zf_memory_request *r, size_t limit);
 
-/* ZF_MEMORY with the numbers and what would make it fit (a smaller micro_batch, sequence_length), if total > limits->least. */
+/* ZF_MEMORY with the numbers and what would make it fit (a smaller micro_batch, recompute, sequence_length), if total > limits->least. */
 enum zf_status zf_memory_plan_check(const struct zf_memory_plan *p, const struct zf_memory_request *r, const struct zf_memory_limits *l,
                                     struct zf_err *e);
 

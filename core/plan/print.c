@@ -45,8 +45,8 @@ void zf_memory_plan_print(FILE *to, const struct zf_memory_plan *p, const struct
     fprintf(to, "memory         bytes\n");
     for (int i = 0; i < ZF_PLAN_ROWS; i++)
         if (p->bytes[i]) fprintf(to, "  %-12s %s\n", zf_plan_row_name((enum zf_plan_row)i), zf_bytes_text(p->bytes[i], text, sizeof text));
-    fprintf(to, "  %-12s %s (micro_batch %zu, %zu tokens)\n", "total", zf_bytes_text(p->total, text, sizeof text), p->micro_batch,
-            p->tokens);
+    fprintf(to, "  %-12s %s (micro_batch %zu, %zu tokens%s)\n", "total", zf_bytes_text(p->total, text, sizeof text), p->micro_batch,
+            p->tokens, p->recompute ? ", recompute" : "");
     if (!l) return;
     struct limit_row rows[LIMITS];
     limit_rows(rows, l);
@@ -76,6 +76,7 @@ json_t *zf_memory_plan_json(const struct zf_memory_plan *p, const struct zf_memo
     bad |= json_object_set_new(out, "total", bytes_json(p->total));
     bad |= json_object_set_new(out, "micro_batch", bytes_json(p->micro_batch));
     bad |= json_object_set_new(out, "tokens", bytes_json(p->tokens));
+    bad |= json_object_set_new(out, "recompute", json_boolean(p->recompute));
     if (l) {
         json_t *limits = json_object(), *path = json_string(l->cgroup_path); /* NULL: a path that is no UTF-8 */
         bad |= json_object_set_new(limits, "available", bytes_json(l->available));

@@ -1,9 +1,9 @@
 /* doctor: what this machine has for training, and what is missing. */
 #include "core/run/check.h"
 
-#include "core/base/clock.h"
 #include "core/plan/memory.h"
-#include "kernels/device.h"
+#include "core/run/measure.h"
+#include "kernels/cores.h"
 
 #include <dirent.h>
 #include <stdint.h>
@@ -29,25 +29,21 @@ static void cpu_name(char *to, size_t size)
     if (f) fclose(f);
 }
 
-/* Bytes a second of a large copy (read and written), the best of a few: what AdamW and norms live on. */
-static double bandwidth(void)
+/* Over arrays that no cache holds, as far as there is memory for them. */
+static void speed(struct zf_device *d, int threads, size_t room)
 {
-    size_t n = (size_t)64 << 20;
-    char *a = malloc(n), *b = malloc(n);
-    double best = 0;
-    if (a && b) {
-        memset(a, 1, n);
-        memset(b, 2, n);
-        for (int i = 0; i < 5; i++) {
-            double from = zf_clock();
-            memcpy(i & 1 ? a : b, i & 1 ? b : a, n);
-            double speed = 2.0 * (double)n / (zf_clock() - from);
-            if (speed > best) best = speed;
-        }
+    enum { PARAMETERS = 16 << 20, BYTES = 16, SHARE = 8 };
+    size_t most = room / SHARE / BYTES;
+    struct zf_speed v;
+    struct zf_err e;
+    if (zf_measure_memory(d, most < PARAMETERS ? most : PARAMETERS, &v, &e)) {
+        printf("%-14s not measured: %s\n", "bandwidth", e.message);
+        return;
     }
-    free(a);
-    free(b);
-    return best;
+    printf("%-14s %.1f GB/s reading, %.1f GB/s copying (what is read and what is written), %d thread%s\n", "bandwidth", v.read / 1e9,
+           v.copy / 1e9, threads, threads == 1 ? "" : "s");
+    printf("%-14s %.1f GB/s, %.2f of what the memory streams (%.1f GB/s); %.2f G parameters/s\n", "CPU Adam", v.adamw / 1e9,
+           v.adamw / v.stream, v.stream / 1e9, v.adamw / 28e9);
 }
 
 static const char *gpu(void)
@@ -86,9 +82,10 @@ enum zf_status zf_doctor_run(struct zf_err *e)
     printf("%-14s %s\n", "processor", cpu);
     printf("%-14s %s\n", "host device", info.description);
     printf("%-14s %s%s\n", "products", info.products, info.bf16_products ? ", bf16 in hardware" : "");
-    printf("%-14s %.1f GB/s, one thread copying\n", "bandwidth", bandwidth() / 1e9);
-    printf("%-14s %s\n", "gpu", gpu());
+    zf_cores_print(stdout, zf_cores(), info.threads);
     zf_memory_limits_read(&l, "/", 0);
+    speed(d, info.threads, l.least);
+    printf("%-14s %s\n", "gpu", gpu());
     limit("memory", l.available, "");
     limit("cgroup", l.cgroup, l.cgroup_path);
     if (!getrlimit(RLIMIT_MEMLOCK, &memlock)) limit("memlock", memlock.rlim_cur == RLIM_INFINITY ? SIZE_MAX : (size_t)memlock.rlim_cur, "");

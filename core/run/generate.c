@@ -1,6 +1,7 @@
 #include "core/run/generate.h"
 
 #include "checkpoints/hf.h"
+#include "core/base/clock.h"
 #include "core/base/rng.h"
 #include "core/model/model.h"
 #include "core/plan/memory.h"
@@ -154,10 +155,21 @@ static bool ends(const struct job *j, int32_t id)
     return j->tokenizer && id == zf_tokenizer_eos(j->tokenizer);
 }
 
+/* The first token comes with the prompt. */
+static void tell_time(const struct job *j, double prompt, double rest)
+{
+    size_t made = j->ids.count - j->prompt, after = made ? made - 1 : 0;
+    fprintf(stderr, "%szenflow-console: note: prompt of %zu tokens in %.3f s; %zu more in %.3f s", j->g->json ? "" : "\n", j->prompt,
+            prompt, after, rest);
+    if (after && rest > 0) fprintf(stderr, ", %.1f tokens/s", (double)after / rest);
+    fputc('\n', stderr);
+}
+
 static enum zf_status produce(struct job *j, size_t tokens, FILE *out, struct zf_err *e)
 {
     const struct zf_generate *g = j->g;
     size_t vocab = j->model.config.vocab, fresh = j->ids.count;
+    double began = zf_clock(), first = began;
     if (!g->json && j->tokenizer) ZF_TRY(stream(j, out, false, e));
     for (size_t i = 0; i < tokens; i++) {
         ZF_TRY(zf_cache_append(j->cache, j->ids.ids + j->ids.count - fresh, fresh, j->logits, e));
@@ -167,12 +179,14 @@ static enum zf_status produce(struct job *j, size_t tokens, FILE *out, struct zf
                 return zf_fail(e, ZF_NUMERIC, g->model, "the logits of token %zu are not finite; the weights are damaged", j->ids.count);
         int32_t id = zf_sample_token(j->logits, vocab, g->temperature, g->top_p, zf_uniform((uint64_t)g->seed, ZF_STREAM_SAMPLE, 0, i));
         if (id < 0) return zf_fail_memory(e, "the chances of the next token");
+        if (!i) first = zf_clock();
         if (ends(j, id)) break;
         ZF_TRY(zf_ids_push(&j->ids, id, e));
         if (!g->json) ZF_TRY(stream(j, out, false, e));
         if (ferror(out)) return zf_fail(e, ZF_IO, NULL, "nobody reads the output any more");
     }
     if (!g->json && j->tokenizer) ZF_TRY(stream(j, out, true, e));
+    if (g->time) tell_time(j, first - began, zf_clock() - first);
     return ZF_OK;
 }
 

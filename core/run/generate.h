@@ -16,6 +16,7 @@ struct zf_generate {
     double temperature, top_p; /* temperature 0: the likeliest token */
     enum zf_dtype dtype;       /* of weights, activations and cache */
     bool json;                 /* one object with ids and text instead of streamed text */
+    bool time;                 /* says on stderr how long it took */
 };
 
 enum zf_status zf_generate_run(const struct zf_generate *g, FILE *out, struct zf_err *e);

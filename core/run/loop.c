@@ -67,6 +67,7 @@ static enum zf_status validation_loss(struct zf_trainer *t, uint64_t rows, struc
     ZF_GOTO(end, s, zf_optimizer_loss(&t->optimizer, &sum, e));
     r->loss = r->tokens ? sum / (double)r->tokens : NAN;
 end:
+    t->profile.data_cpu += zf_loader_cpu(l);
     zf_loader_stop(l);
     return s;
 }
@@ -90,6 +91,7 @@ enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf
     }
     *loss = r.loss;
     t->validated = t->step;
+    zf_profile_see(t);
     zf_record_valid(t, &r);
     zf_eta_pause(&t->eta, zf_clock() - from);
     return ZF_OK;
@@ -293,6 +295,7 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
         enum zf_status s = asked_to_stop(t) ? ZF_STOPPED : one_step(t, &r, e);
         if (!s) {
             zf_eta_step(&t->eta, r.seconds);
+            zf_profile_step(t, r.seconds);
             zf_record_step(t, &r);
             s = after_step(t, &r, end, &over, e);
             if (!s && over) return ZF_OK;

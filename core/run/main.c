@@ -5,6 +5,7 @@
 #include "core/run/data.h"
 #include "core/run/generate.h"
 #include "core/run/locate.h"
+#include "core/run/profile.h"
 #include "core/run/setup.h"
 #include "core/run/train.h"
 #include "core/run/verify.h"
@@ -227,13 +228,18 @@ static enum zf_status log_table(struct zf_args *a, struct zf_err *e)
 {
     const char *name, *fields;
     char *path;
-    bool csv = zf_args_flag(a, "--csv"), json = zf_args_flag(a, "--json");
+    bool csv = zf_args_flag(a, "--csv"), json = zf_args_flag(a, "--json"), profile = zf_args_flag(a, "--profile");
     size_t bad = 0;
     ZF_TRY(zf_args_value(a, "--fields", &fields, e));
     ZF_TRY(zf_args_need(a, "RUN (a run directory or run.cfg)", &name, e));
     ZF_TRY(zf_args_done(a, e));
     ZF_TRY(zf_locate_run(&path, name, e));
-    enum zf_status s = zf_log_print(stdout, path, json ? ZF_LOG_JSON : csv ? ZF_LOG_CSV : ZF_LOG_TABLE, fields, &bad, e);
+    enum zf_status s = profile ? zf_profile_print(stdout, path, json, e)
+                               : zf_log_print(stdout, path,
+                                              json  ? ZF_LOG_JSON
+                                              : csv ? ZF_LOG_CSV
+                                                    : ZF_LOG_TABLE,
+                                              fields, &bad, e);
     if (bad) fprintf(stderr, "zenflow-console: note: %zu lines of metrics.jsonl could not be read\n", bad);
     free(path);
     return s;
@@ -254,7 +260,7 @@ static enum zf_status read_dtype(struct zf_args *a, enum zf_choice_dtype fallbac
 
 static enum zf_status generate(struct zf_args *a, struct zf_err *e)
 {
-    struct zf_generate g = {.tokens = 128, .top_p = 1, .json = zf_args_flag(a, "--json")};
+    struct zf_generate g = {.tokens = 128, .top_p = 1, .json = zf_args_flag(a, "--json"), .time = zf_args_flag(a, "--time")};
     const char *name;
     char *folder;
     ZF_TRY(zf_args_value(a, "--prompt", &g.prompt, e));
@@ -308,11 +314,13 @@ static const struct command {
     {"options", options, "options [--markdown|--json]", "every option: name, type, range, default, when a change takes effect"},
     {"status", status, "status [RUN] [--json]", "how far a run is, and whether it is alive; RUN is a run directory or a run.cfg"},
     {"list", list, "list [DIRECTORY] [--json]", "the runs in ./runs, or in another directory"},
-    {"log", log_table, "log RUN [--csv|--json] [--fields a,b]", "the step table"},
+    {"log", log_table, "log RUN [--csv|--json] [--fields a,b] | --profile [--json]",
+     "the step table; --profile: where the time of a step went, of a run that is over"},
     {"generate", generate,
      "generate MODEL|RUN --prompt TEXT [--tokens N] [--temperature X] [--top-p X] [--seed N] [--ids 1,2,3] "
-     "[--dtype auto|bf16|f32] [--json]",
-     "text from a model or a run's newest export; 128 tokens, the likeliest each (temperature 0), unless told otherwise"},
+     "[--dtype auto|bf16|f32] [--json] [--time]",
+     "text from a model or a run's newest export; 128 tokens, the likeliest each (temperature 0), unless told otherwise; --time: how long "
+     "it took"},
     {"tokenize", zf_command_tokenize, "tokenize MODEL [FILE] [--json] [--decode]", "ids of each line of text; --decode: back"},
     {"verify", verify, "verify MODEL GOLDEN.safetensors [--losses] [--dtype f32|bf16] [--tolerance X]",
      "logits, loss and gradients against values made elsewhere; in f32 unless told otherwise"},

@@ -1,4 +1,5 @@
 /* What happened, for the ones who read it: metrics.jsonl and stdout (never in the way of training), trainer.log, the journal (durable). */
+#include "core/run/measure.h"
 #include "core/run/report.h"
 #include "core/run/trainer.h"
 
@@ -46,6 +47,17 @@ void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...
     if (t->log) fprintf(t->log, "%s: %s\n", kind, text), fflush(t->log);
 }
 
+/* Bytes a second, over as many parameters as the model has, at most four million: a matter of milliseconds. 0: not measured. Before the
+ * first step, when the memory that activations will take is not yet in use. */
+static double adam_speed(const struct zf_trainer *t)
+{
+    enum { MOST = 4 << 20 };
+    size_t n = t->model.params.parameters;
+    double speed;
+    struct zf_err ignored;
+    return zf_measure_adamw(t->device, n < MOST ? n : MOST, &speed, &ignored) ? 0 : speed;
+}
+
 void zf_record_start(struct zf_trainer *t)
 {
     const struct zf_params *p = &t->model.params;
@@ -53,6 +65,7 @@ void zf_record_start(struct zf_trainer *t)
     json_t *o = json_object(), *matrices = json_array();
     t->device->type->info(t->device, &info);
     for (int i = 0; i < ZF_MEM_TAGS; i++) t->device_bytes += info.bytes[i];
+    double adam = adam_speed(t);
     const char *strategy = zf_option_table[ZF_OPT_strategy].choices[t->o->strategy];
     for (size_t i = 0; i < p->count; i++)
         if (p->list[i].matrix)
@@ -64,6 +77,10 @@ void zf_record_start(struct zf_trainer *t)
     json_object_set_new(o, "parameters", integer(p->parameters));
     json_object_set_new(o, "device", json_string(t->device->type->name));
     json_object_set_new(o, "device_description", json_string(info.description));
+    json_object_set_new(o, "threads", json_integer(info.threads));
+    json_object_set_new(o, "pinned", json_boolean(info.pinned));
+    json_object_set_new(o, "placement", json_string(info.placement));
+    if (adam > 0) json_object_set_new(o, "adam_gb_s", zf_json_real(adam * 1e-9));
     json_object_set_new(o, "dtype", json_string(zf_dtype_name(t->model.dtype)));
     json_object_set_new(o, "strategy", json_string(strategy));
     json_object_set_new(o, "options", zf_options_json(t->o));
@@ -72,11 +89,13 @@ void zf_record_start(struct zf_trainer *t)
     json_object_set_new(o, "attempt", json_integer(1));
     zf_metrics_write(t->metrics, o);
 
-    char bytes[32];
+    char bytes[32], speed[64] = "";
     const struct zf_setup *s = t->setup;
     zf_plain_text(&t->plain, "zenflow-console %s: %s, %" PRIu64 " parameters, %s, strategy %s on %s (%s)", ZF_VERSION,
                   t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters,
                   zf_dtype_name(t->model.dtype), strategy, t->device->type->name, info.description);
+    if (adam > 0) snprintf(speed, sizeof speed, "; CPU Adam %.1f GB/s", adam * 1e-9);
+    zf_plain_text(&t->plain, "threads: %d, %s%s", info.threads, info.placement, speed);
     zf_plain_text(&t->plain,
                   "data: %" PRIu64 " rows to train on, %" PRIu64 " to validate on, %" PRIu64 " tokens, %" PRIu64
                   " of them targets; the loss is the mean over the targets of a step",

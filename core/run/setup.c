@@ -299,6 +299,7 @@ static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes
                                             .data_bytes = data_bytes,
                                             .loaders = 2,
                                             .training = true,
+                                            .recompute = o->recompute,
                                             .dtype = s->dtype};
     zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
     return s->rows_only ? ZF_OK : zf_memory_plan_check(&s->plan, &s->request, &s->limits, e);
@@ -359,7 +360,7 @@ static size_t most(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struct zf_err *e)
+static enum zf_status read_data(struct zf_setup *s, const volatile int *stop, struct zf_err *e)
 {
     const struct zf_options *o = s->o;
     size_t bytes = 0, longest = 0;
@@ -395,6 +396,14 @@ enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struc
     zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);
     s->limits.least = s->limits.least > SIZE_MAX - held ? SIZE_MAX : s->limits.least + held;
     return plan(s, longest, held, e);
+}
+
+enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struct zf_err *e)
+{
+    double from = zf_clock_cpu();
+    ZF_TRY(read_data(s, stop, e));
+    s->data_cpu = zf_clock_cpu() - from;
+    return ZF_OK;
 }
 
 void zf_setup_free(struct zf_setup *s)

@@ -36,7 +36,8 @@ struct zf_setup {
     struct zf_memory_limits limits;
     struct zf_memory_plan plan;
     struct zf_memory_request request;
-    double told; /* when progress was last told */
+    double told;     /* when progress was last told */
+    double data_cpu; /* processor seconds that zf_setup_data took */
     struct zf_err_list notes;
     struct zf_arena arena;
 };

@@ -155,7 +155,7 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
     const struct zf_options *o = t->o;
     ZF_TRY(zf_model_open(&t->model, &s->config, o->path[0] ? &s->hf : NULL, (uint64_t)o->seed, s->dtype, true, t->device, e));
     ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
-    ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->longest_row, true, e));
+    ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->longest_row, o->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, e));
     ZF_TRY(zf_optimizer_init(&t->optimizer, &t->model, e));
     t->order = (struct zf_order){.seed = (uint64_t)o->seed, .rows = s->train.rows, .shuffle = o->shuffle};
     t->schedule = (struct zf_schedule){.kind = (enum zf_schedule_kind)o->schedule,
@@ -273,7 +273,9 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
         if (t.takeover[0]) zf_record_text(&t, "note", "%s", t.takeover);
         for (size_t i = 0; i < setup->notes.count; i++)
             zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
+        t.profile.data_cpu = setup->data_cpu;
         s = zf_trainer_loop(&t, &end, e);
+        zf_record_profile(&t);
         if (!s)
             s = end_run(&t, end, e);
         else if (s != ZF_BUSY)

@@ -7,6 +7,7 @@
 #include "core/optim/optimizer.h"
 #include "core/optim/schedule.h"
 #include "core/run/choices.h"
+#include "core/run/profile.h"
 #include "core/run/setup.h"
 #include "core/session/journal.h"
 #include "core/session/lock.h"
@@ -36,6 +37,7 @@ struct zf_trainer {
     struct zf_schedule schedule;
     struct zf_adam_rule rule;
     struct zf_eta eta;
+    struct zf_profile profile;
 
     uint64_t step;            /* completed */
     uint64_t skipped, in_row; /* steps that were not applied; the newest of them without a good one between */
@@ -74,6 +76,11 @@ enum zf_end { ZF_END_DONE, ZF_END_PATIENCE, ZF_END_SIGNAL, ZF_END_TIME, ZF_END_N
 enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf_err *e);
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e);
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);
+
+/* profile.c: takes the lane's account, of a step just done; with waits for the lane behind it. Writes what came together. */
+void zf_profile_see(struct zf_trainer *t);
+void zf_profile_step(struct zf_trainer *t, double seconds);
+void zf_record_profile(struct zf_trainer *t);
 
 /* record.c: journal, metrics, stdout, trainer.log */
 void zf_record_start(struct zf_trainer *t);

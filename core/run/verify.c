@@ -277,7 +277,7 @@ static enum zf_status compare(struct job *j, struct zf_err *e)
     ZF_TRY(zf_device_open(&j->device, "host", &(struct zf_device_options){.threads = j->v->threads}, e));
     ZF_TRY(zf_model_open(&j->model, &config, &j->hf, 0, j->v->dtype, true, j->device, e));
     ZF_TRY(make_batch(j, e));
-    ZF_TRY(zf_model_reserve(&j->model, j->batch.tokens, j->length, true, e));
+    ZF_TRY(zf_model_reserve(&j->model, j->batch.tokens, j->length, ZF_KEEP_ALL, e));
     ZF_TRY(zf_optimizer_init(&j->optimizer, &j->model, e));
 
     size_t largest = j->batch.tokens * config.vocab;

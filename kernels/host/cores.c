@@ -1,125 +1,214 @@
-/* How many threads are worth having: physical cores of the affinity mask, bounded by the processor quota of the cgroups. */
-#include "kernels/host/host.h"
+/* hwloc tells cores, siblings and nodes; the affinity mask is the process's (its main thread's: a pinned thread has another). */
+#include "kernels/cores.h"
 
+#include "core/base/cgroup.h"
+
+#include <hwloc.h>
+#include <math.h>
+#include <pthread.h>
 #include <sched.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
-static bool read_line(const char *path, char *line, size_t size)
+enum { SPREAD_FROM = 4 << 20, APART_FROM = 4, OPTIMIZER_EVERY = 4 };
+
+/* The whole of what is said about a core is the first processor of the mask on it. */
+static void add_core(struct zf_core_map *m, hwloc_obj_t o, hwloc_const_bitmap_t mask)
 {
-    FILE *f = fopen(path, "re");
-    if (!f) return false;
-    bool have = fgets(line, (int)size, f) != NULL;
-    fclose(f);
-    return have;
+    hwloc_bitmap_t usable = hwloc_bitmap_dup(mask);
+    if (!usable) return;
+    hwloc_bitmap_and(usable, usable, o->cpuset);
+    int processor = hwloc_bitmap_first(usable), node = o->nodeset ? hwloc_bitmap_first(o->nodeset) : -1;
+    hwloc_bitmap_free(usable);
+    if (processor >= 0 && m->cores < ZF_CORES_MAX) m->core[m->cores++] = (struct zf_core){processor, node < 0 ? 0 : node};
 }
 
-static bool topology(int cpu, const char *what, long *value)
+static int count_nodes(const struct zf_core_map *m)
 {
-    char path[128], line[64], *end;
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/%s", cpu, what);
-    if (!read_line(path, line, sizeof line)) return false;
-    *value = strtol(line, &end, 10);
-    return end != line;
-}
-
-/* Pairs of (package, core) that occur among the processors of the mask; without a topology, the processors. */
-static int cores_of_mask(void)
-{
-    enum { ROOM = 4096 };
-    int size = CPU_ALLOC_SIZE(ROOM), all = 0, distinct = 0;
-    cpu_set_t *mask = CPU_ALLOC(ROOM);
-    long(*seen)[2] = calloc(ROOM, sizeof *seen);
-    if (mask && seen && !sched_getaffinity(0, (size_t)size, mask)) {
-        all = CPU_COUNT_S((size_t)size, mask);
-        for (int cpu = 0; cpu < ROOM; cpu++) {
-            long package, core;
-            if (!CPU_ISSET_S(cpu, (size_t)size, mask)) continue;
-            if (!topology(cpu, "physical_package_id", &package) || !topology(cpu, "core_id", &core)) {
-                distinct = 0;
-                break;
-            }
-            int i = 0;
-            while (i < distinct && (seen[i][0] != package || seen[i][1] != core)) i++;
-            if (i < distinct) continue;
-            seen[distinct][0] = package;
-            seen[distinct++][1] = core;
-        }
+    int nodes = 0;
+    for (int i = 0; i < m->cores; i++) {
+        int j = 0;
+        while (j < i && m->core[j].node != m->core[i].node) j++;
+        nodes += j == i;
     }
-    free(seen);
-    if (mask) CPU_FREE(mask);
-    int n = distinct ? distinct : all;
-    return n > 0 ? n : 1;
+    return nodes ? nodes : 1;
 }
 
-/* Processors one directory of a cgroup tree allows; 0: no limit said. */
-static int quota_of(const char *directory, bool v2)
+static void finish(struct zf_core_map *m, double quota)
 {
-    char path[4608], line[64];
-    long long quota = 0, period = 0;
-    if (v2) {
-        snprintf(path, sizeof path, "%s/cpu.max", directory);
-        if (!read_line(path, line, sizeof line) || sscanf(line, "%lld %lld", &quota, &period) != 2) return 0; /* "max" */
-    } else {
-        snprintf(path, sizeof path, "%s/cpu.cfs_quota_us", directory);
-        if (!read_line(path, line, sizeof line) || sscanf(line, "%lld", &quota) != 1) return 0;
-        snprintf(path, sizeof path, "%s/cpu.cfs_period_us", directory);
-        if (!read_line(path, line, sizeof line) || sscanf(line, "%lld", &period) != 1) return 0;
+    m->nodes = count_nodes(m);
+    m->quota = quota;
+    m->count = m->cores > 0 ? m->cores : 1;
+    if (quota <= 0 || quota >= m->count) return;
+    m->count = (int)ceil(quota);
+    if (!m->loose[0]) snprintf(m->loose, sizeof m->loose, "the quota of %.3g processors is less than the cores", quota);
+}
+
+void zf_core_map_fill(struct zf_core_map *out, struct hwloc_topology *t, const struct hwloc_bitmap_s *mask, double quota)
+{
+    memset(out, 0, sizeof *out);
+    hwloc_obj_type_t type = hwloc_get_nbobjs_by_type(t, HWLOC_OBJ_CORE) > 0 ? HWLOC_OBJ_CORE : HWLOC_OBJ_PU;
+    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_obj_by_type(t, type, o));) add_core(out, o, mask);
+    for (hwloc_obj_t o = NULL; (o = hwloc_get_next_obj_by_type(t, HWLOC_OBJ_PU, o));)
+        out->processors += hwloc_bitmap_isset(mask, o->os_index);
+    if (!hwloc_topology_is_thissystem(t)) snprintf(out->loose, sizeof out->loose, "the topology is not this machine's (HWLOC_... is set)");
+    finish(out, quota);
+}
+
+/* No topology: the processors of the mask. */
+static void fill_from_mask(struct zf_core_map *out, hwloc_const_bitmap_t mask, double quota)
+{
+    memset(out, 0, sizeof *out);
+    for (int p = hwloc_bitmap_first(mask); p >= 0 && out->cores < ZF_CORES_MAX; p = hwloc_bitmap_next(mask, p))
+        out->core[out->cores++] = (struct zf_core){p, 0};
+    out->processors = out->cores;
+    snprintf(out->loose, sizeof out->loose, "the system does not tell which processors share a core");
+    finish(out, quota);
+}
+
+/* The affinity mask; empty if it cannot be read. */
+static hwloc_bitmap_t read_mask(void)
+{
+    size_t size = CPU_ALLOC_SIZE(ZF_CORES_MAX);
+    cpu_set_t *set = CPU_ALLOC(ZF_CORES_MAX);
+    hwloc_bitmap_t mask = hwloc_bitmap_alloc();
+    if (mask && set && !sched_getaffinity(getpid(), size, set))
+        for (int i = 0; i < ZF_CORES_MAX; i++)
+            if (CPU_ISSET_S(i, size, set)) hwloc_bitmap_set(mask, (unsigned)i);
+    if (set) CPU_FREE(set);
+    return mask;
+}
+
+/* Cores, nodes and processors alone: caches, devices and the probing of processors one by one would cost time for nothing. */
+static hwloc_topology_t load_topology(void)
+{
+    hwloc_topology_t t;
+    if (hwloc_topology_init(&t)) return NULL;
+    hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+    if (!hwloc_topology_set_all_types_filter(t, HWLOC_TYPE_FILTER_KEEP_NONE) &&
+        !hwloc_topology_set_type_filter(t, HWLOC_OBJ_CORE, HWLOC_TYPE_FILTER_KEEP_ALL) && !hwloc_topology_load(t))
+        return t;
+    hwloc_topology_destroy(t);
+    return NULL;
+}
+
+static struct {
+    pthread_once_t once;
+    struct zf_core_map map;
+    hwloc_topology_t topology; /* kept where there are several nodes, to the end of the process; else NULL */
+} here = {.once = PTHREAD_ONCE_INIT};
+
+static void look(void)
+{
+    double quota = zf_cgroup_processors("/");
+    hwloc_bitmap_t mask = read_mask();
+    hwloc_topology_t t = mask ? load_topology() : NULL;
+    if (t) zf_core_map_fill(&here.map, t, mask, quota);
+    if (mask && !here.map.cores) fill_from_mask(&here.map, mask, quota);
+    if (!mask) finish(&here.map, quota);
+    if (mask) hwloc_bitmap_free(mask);
+    if (t && here.map.nodes > 1)
+        here.topology = t;
+    else if (t)
+        hwloc_topology_destroy(t);
+}
+
+const struct zf_core_map *zf_cores(void)
+{
+    pthread_once(&here.once, look);
+    return &here.map;
+}
+
+static enum zf_core_use use_of(int i)
+{
+    return i % OPTIMIZER_EVERY == OPTIMIZER_EVERY - 1 ? ZF_CORES_OPTIMIZER : i ? ZF_CORES_COMPUTE : ZF_CORES_LOADER;
+}
+
+int zf_cores_for(const struct zf_core_map *map, enum zf_core_use use, bool lanes, int index[ZF_CORES_MAX])
+{
+    int n = 0;
+    for (int i = 0; i < map->count && i < ZF_CORES_MAX; i++)
+        if (!lanes || map->count < APART_FROM || use_of(i) == use) index[n++] = i;
+    return n;
+}
+
+const char *zf_cores_loose(const struct zf_core_map *map, int threads, int cores)
+{
+    if (map->loose[0]) return map->loose;
+    if (!map->cores) return "the affinity mask cannot be read";
+    /* Measured on two cores with other work beside: pinned threads, which cannot step aside, are slower by a seventh. */
+    if (map->count < APART_FROM) return "with fewer than four cores other threads have to share them";
+    if (threads > cores) return "there are more threads than cores";
+    if (threads < cores) return "with fewer threads than cores the system finds the free ones";
+    return NULL;
+}
+
+bool zf_cores_spread(const struct zf_core_map *map, size_t bytes)
+{
+    return map->nodes > 1 && bytes >= SPREAD_FROM;
+}
+
+bool zf_core_map_interleave(const struct zf_core_map *map, struct hwloc_topology *t, void *p, size_t bytes)
+{
+    hwloc_bitmap_t nodes = hwloc_bitmap_alloc();
+    if (!nodes) return false;
+    for (int i = 0; i < map->cores; i++) hwloc_bitmap_set(nodes, (unsigned)map->core[i].node);
+    bool done = !hwloc_set_area_membind(t, p, bytes, nodes, HWLOC_MEMBIND_INTERLEAVE, HWLOC_MEMBIND_BYNODESET);
+    hwloc_bitmap_free(nodes);
+    return done;
+}
+
+bool zf_cores_spread_block(void *p, size_t bytes)
+{
+    const struct zf_core_map *map = zf_cores();
+    return here.topology && zf_cores_spread(map, bytes) && zf_core_map_interleave(map, here.topology, p, bytes);
+}
+
+const char *zf_cores_text(const struct zf_core_map *map, const int *index, int count, char *buffer, size_t size)
+{
+    hwloc_bitmap_t set = hwloc_bitmap_alloc();
+    if (size) buffer[0] = 0;
+    for (int i = 0; set && i < count && index[i] < map->cores; i++) hwloc_bitmap_set(set, (unsigned)map->core[index[i]].processor);
+    if (set) hwloc_bitmap_list_snprintf(buffer, size, set);
+    hwloc_bitmap_free(set);
+    return buffer;
+}
+
+static void print_nodes(FILE *to, const struct zf_core_map *map)
+{
+    int index[ZF_CORES_MAX];
+    char text[256];
+    for (int first = 0; first < map->cores; first++) {
+        int n = 0, node = map->core[first].node, i = 0;
+        while (map->core[i].node != node) i++;
+        if (i < first) continue; /* said already */
+        for (; i < map->cores; i++)
+            if (map->core[i].node == node) index[n++] = i;
+        fprintf(to, "  node %-7d processors %s\n", node, zf_cores_text(map, index, n, text, sizeof text));
     }
-    if (quota <= 0 || period <= 0) return 0; /* v1 says -1 */
-    long long n = (quota + period - 1) / period;
-    return n > 4096 ? 4096 : (int)n;
 }
 
-/* The smallest quota of a cgroup and all above it. */
-static int quota_above(const char *root, const char *group, bool v2)
+void zf_cores_print(FILE *to, const struct zf_core_map *map, int threads)
 {
-    char path[4096];
-    int least = 0;
-    if ((size_t)snprintf(path, sizeof path, "%s%s", root, group) >= sizeof path) return 0;
-    size_t stop = strlen(root);
-    for (;;) {
-        int n = quota_of(path, v2);
-        if (n && (!least || n < least)) least = n;
-        char *slash = strrchr(path, '/');
-        if (strlen(path) <= stop || !slash || (size_t)(slash - path) < stop) return least;
-        *slash = 0;
+    static const char *const names[ZF_CORE_USES] = {"compute", "optimizer", "loader"};
+    int index[ZF_CORES_MAX], n = zf_cores_for(map, ZF_CORES_COMPUTE, false, index);
+    char text[256];
+    const char *loose = zf_cores_loose(map, threads, n);
+    fprintf(to, "%-14s %d physical, %d processor%s in the affinity mask, %d NUMA node%s", "cores", map->cores, map->processors,
+            map->processors == 1 ? "" : "s", map->nodes, map->nodes == 1 ? "" : "s");
+    if (map->quota > 0) fprintf(to, ", a quota of %.3g processors", map->quota);
+    fputc('\n', to);
+    if (map->nodes > 1) print_nodes(to, map);
+    if (loose)
+        fprintf(to, "%-14s %d, not pinned: %s\n", "threads", threads, loose);
+    else
+        fprintf(to, "%-14s %d, pinned to processor%s %s\n", "threads", threads, n == 1 ? "" : "s",
+                zf_cores_text(map, index, n, text, sizeof text));
+    fprintf(to, "%-14s ", "lanes");
+    for (int use = 0; use < ZF_CORE_USES; use++) {
+        n = zf_cores_for(map, (enum zf_core_use)use, true, index);
+        fprintf(to, "%s%s %s", use ? ", " : "", names[use], zf_cores_text(map, index, n, text, sizeof text));
     }
-}
-
-/* Does the comma-separated list name the controller? */
-static bool has_controller(const char *list, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *at = list; at; at = strchr(at, ',')) {
-        if (*at == ',') at++;
-        if (!strncmp(at, name, n) && (at[n] == ',' || !at[n])) return true;
-    }
-    return false;
-}
-
-static int cgroup_quota(void)
-{
-    FILE *f = fopen("/proc/self/cgroup", "re");
-    char line[4096];
-    int least = 0;
-    while (f && fgets(line, sizeof line, f)) { /* ID:CONTROLLERS:PATH; version 2 is "0::PATH" */
-        line[strcspn(line, "\n")] = 0;
-        char *list = strchr(line, ':'), *group = list ? strchr(list + 1, ':') : NULL;
-        if (!group) continue;
-        *group++ = 0;
-        bool v2 = !list[1];
-        if (!v2 && !has_controller(list + 1, "cpu")) continue;
-        int n = quota_above(v2 ? "/sys/fs/cgroup" : "/sys/fs/cgroup/cpu", group, v2);
-        if (n && (!least || n < least)) least = n;
-    }
-    if (f) fclose(f);
-    return least;
-}
-
-int zf_host_cores(void)
-{
-    int cores = cores_of_mask(), quota = cgroup_quota();
-    return quota && quota < cores ? quota : cores;
+    fputs(map->count < APART_FROM ? " (shared: fewer than four cores)\n" : "\n", to);
 }

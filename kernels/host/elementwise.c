@@ -93,13 +93,24 @@ static inline vf relu_back(vf x, vf dy)
     return vselect_lt(vzero(), x, dy, vmax(vzero(), vmin(vzero(), x)));
 }
 
+/* Element n of what may be missing. */
+static inline const elem *read_at(const void *p, size_t n)
+{
+    return p ? (const elem *)p + n : NULL;
+}
+
+static inline elem *write_at(void *p, size_t n)
+{
+    return p ? (elem *)p + n : NULL;
+}
+
 static size_t activation_tasks(const void *args)
 {
     const struct zf_activation_args *a = args;
     return zf_host_tasks(a->rows, zf_host_rows_per_task(a->n));
 }
 
-static void activate(enum zf_activation_kind kind, const elem *x, elem *y, size_t size)
+static void activate(enum zf_activation_kind kind, const elem *x, const elem *up, elem *y, size_t size)
 {
     for (size_t i = 0; i < size; i += VW) {
         size_t n = step_of(i, size);
@@ -109,7 +120,7 @@ static void activate(enum zf_activation_kind kind, const elem *x, elem *y, size_
         else if (kind == ZF_GELU_TANH)
             v = vmul(v, gelu_gate(v).at);
         else
-            v = vmul(vmul(v, sigmoid(v).at), load_some(x + size + i, n));
+            v = vmul(vmul(v, sigmoid(v).at), load_some(up + i, n));
         store_some(y + i, v, n);
     }
 }
@@ -118,7 +129,8 @@ static void activation_run(const void *args, size_t task)
 {
     const struct zf_activation_args *a = args;
     size_t each = zf_host_rows_per_task(a->n), end = zf_host_end(a->rows, each, task);
-    for (size_t r = task * each; r < end; r++) activate(a->kind, (const elem *)a->x + r * a->ldx, (elem *)a->y + r * a->ldy, a->n);
+    for (size_t r = task * each; r < end; r++)
+        activate(a->kind, read_at(a->x, r * a->ldx), read_at(a->up, r * a->ldx), write_at(a->y, r * a->ldy), a->n);
 }
 
 const struct zf_host_kernel ZF_PATH(zf_host_activation) = {activation_tasks, activation_run};
@@ -129,16 +141,16 @@ static size_t activation_backward_tasks(const void *args)
     return zf_host_tasks(a->rows, zf_host_rows_per_task(a->n));
 }
 
-static void activate_back(enum zf_activation_kind kind, const elem *dy, const elem *x, elem *dx, size_t size)
+static void activate_back(enum zf_activation_kind kind, const elem *dy, const elem *x, const elem *up, elem *dx, elem *dup, size_t size)
 {
     for (size_t i = 0; i < size; i += VW) {
         size_t n = step_of(i, size);
         vf d = load_some(dy + i, n), v = load_some(x + i, n);
         if (kind == ZF_SWIGLU) {
-            vf up = load_some(x + size + i, n);
+            vf u = load_some(up + i, n);
             struct sigmoid s = sigmoid(v);
-            store_some(dx + i, vmul(vmul(d, up), silu_slope(v, s)), n);
-            store_some(dx + size + i, vmul(d, vmul(v, s.at)), n);
+            store_some(dx + i, vmul(vmul(d, u), silu_slope(v, s)), n);
+            store_some(dup + i, vmul(d, vmul(v, s.at)), n);
         } else {
             store_some(dx + i, kind == ZF_RELU ? relu_back(v, d) : vmul(d, gelu_slope(v)), n);
         }
@@ -150,7 +162,8 @@ static void activation_backward_run(const void *args, size_t task)
     const struct zf_activation_backward_args *a = args;
     size_t each = zf_host_rows_per_task(a->n), end = zf_host_end(a->rows, each, task);
     for (size_t r = task * each; r < end; r++)
-        activate_back(a->kind, (const elem *)a->dy + r * a->lddy, (const elem *)a->x + r * a->ldx, (elem *)a->dx + r * a->lddx, a->n);
+        activate_back(a->kind, read_at(a->dy, r * a->lddy), read_at(a->x, r * a->ldx), read_at(a->up, r * a->ldx),
+                      write_at(a->dx, r * a->lddx), write_at(a->dup, r * a->lddx), a->n);
 }
 
 const struct zf_host_kernel ZF_PATH(zf_host_activation_backward) = {activation_backward_tasks, activation_backward_run};

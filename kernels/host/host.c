@@ -1,4 +1,5 @@
 /* The host backend: any x86-64 processor. Open, close, info; the choice of the instruction-set path. */
+#include "kernels/cores.h"
 #include "kernels/host/host.h"
 
 #include <stdio.h>
@@ -63,6 +64,22 @@ static void host_close(struct zf_device *d)
     free(h);
 }
 
+/* Threads on cores of their own, where that helps; else the system places them. */
+static void place(struct zf_host *h)
+{
+    static const char refused[] = "the system refused";
+    const struct zf_core_map *map = zf_cores();
+    int processor[ZF_CORES_MAX], cores = zf_cores_for(map, ZF_CORES_COMPUTE, false, processor);
+    h->processor = -1;
+    h->loose = h->synchronous ? "work is done by the thread that issues it" : zf_cores_loose(map, zf_pool_threads(h->pool), cores);
+    if (h->loose) return;
+    for (int i = 0; i < cores; i++) processor[i] = map->core[processor[i]].processor;
+    if (zf_pool_pin(h->pool, processor))
+        h->loose = refused;
+    else
+        h->processor = processor[0];
+}
+
 static enum zf_status host_open(struct zf_device **out, const struct zf_device_options *o, struct zf_err *e)
 {
     const struct zf_host_path *path = NULL;
@@ -78,7 +95,8 @@ static enum zf_status host_open(struct zf_device **out, const struct zf_device_o
     h->jitter = o->jitter;
     pthread_mutex_init(&h->pool_lock, NULL);
     pthread_mutex_init(&h->memory_lock, NULL);
-    enum zf_status s = zf_pool_new(&h->pool, o->threads ? o->threads : zf_host_cores(), e);
+    enum zf_status s = zf_pool_new(&h->pool, o->threads ? o->threads : zf_cores()->count, e);
+    if (!s) place(h);
     if (!s) s = zf_host_products_new(&h->products, e);
     if (s) {
         host_close(&h->head);
@@ -103,17 +121,31 @@ static void system_memory(size_t *total, size_t *available)
     fclose(f);
 }
 
+static void describe_placement(const struct zf_host *h, struct zf_device_info *out)
+{
+    const struct zf_core_map *map = zf_cores();
+    char text[sizeof out->placement / 2];
+    int index[ZF_CORES_MAX], n = zf_cores_for(map, ZF_CORES_COMPUTE, false, index);
+    out->pinned = !h->loose;
+    if (h->loose)
+        snprintf(out->placement, sizeof out->placement, "not pinned: %s", h->loose);
+    else
+        snprintf(out->placement, sizeof out->placement, "pinned to processor%s %s", n == 1 ? "" : "s",
+                 zf_cores_text(map, index, n, text, sizeof text));
+}
+
 static void host_info(struct zf_device *d, struct zf_device_info *out)
 {
     struct zf_host *h = (struct zf_host *)d;
     memset(out, 0, sizeof *out);
-    out->threads = h ? zf_pool_threads(h->pool) : zf_host_cores();
+    out->threads = h ? zf_pool_threads(h->pool) : zf_cores()->count;
     snprintf(out->isa, sizeof out->isa, "%s", h ? h->path->name : "");
     zf_host_matmul_library(out->products, sizeof out->products, &out->bf16_products);
     snprintf(out->description, sizeof out->description, "%d thread%s, %s, %s", out->threads, out->threads == 1 ? "" : "s", out->isa,
              out->products);
     system_memory(&out->total_bytes, &out->free_bytes);
     if (!h) return;
+    describe_placement(h, out);
     pthread_mutex_lock(&h->memory_lock);
     memcpy(out->bytes, h->bytes, sizeof out->bytes);
     out->peak_bytes = h->peak;

@@ -29,6 +29,8 @@ struct zf_host {
     bool synchronous;
     uint64_t jitter;
     _Atomic uint64_t lanes; /* made so far */
+    const char *loose; /* why the pool is not pinned; NULL: it is */
+    int processor;     /* for the thread of the lane that computes; -1: any */
 
     pthread_mutex_t memory_lock; /* over the rest */
     struct zf_host_block *blocks;
@@ -93,6 +95,8 @@ struct zf_host *zf_host_of(struct zf_lane *l);
 enum zf_status zf_host_issue(struct zf_lane *l, const struct zf_host_work *work, const void *args, size_t size);
 /* From inside work: tasks 0..n-1, on the pool if there is more than one. */
 void zf_host_parallel(struct zf_lane *l, size_t tasks, void (*task)(void *ctx, size_t index), void *ctx);
+/* From inside work: memory of any content, until the lane's next work. NULL: there is none. */
+void *zf_host_scratch(struct zf_lane *l, size_t bytes);
 void zf_host_run_kernel(struct zf_lane *l, const struct zf_host_kernel *k, const void *args);
 
 /* Which phase the work that is issued from here on belongs to; the account of what was done, after lane_sync. */
@@ -122,9 +126,6 @@ enum zf_status zf_host_fill(struct zf_lane *l, void *to, int byte, size_t bytes)
 enum zf_status zf_host_alloc(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,
                              struct zf_err *e);
 void zf_host_free(struct zf_device *d, void *p);
-
-/* cores.c: physical cores this process may use, no more than its cgroups' processor quota; at least 1 */
-int zf_host_cores(void);
 
 /* matmul.c; library: its name, version and what it dispatches to */
 enum zf_status zf_host_matmul_run(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e);

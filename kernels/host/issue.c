@@ -142,8 +142,8 @@ static const char *check_activation(const struct zf_activation_args *a)
 {
     if (!a->rows || !a->n) return NOTHING;
     HAS_TYPE(a);
-    NEEDS(a->x && a->y, "x or y is missing");
-    NEEDS(a->ldy >= a->n && a->ldx / (a->kind == ZF_SWIGLU ? 2 : 1) >= a->n, "ldx or ldy is smaller than a row");
+    NEEDS(a->x && a->y && (a->up || a->kind != ZF_SWIGLU), "x, up or y is missing");
+    NEEDS(a->ldy >= a->n && a->ldx >= a->n, "ldx or ldy is smaller than a row");
     return check_activation_kind(a->kind);
 }
 
@@ -151,9 +151,8 @@ static const char *check_activation_backward(const struct zf_activation_backward
 {
     if (!a->rows || !a->n) return NOTHING;
     HAS_TYPE(a);
-    NEEDS(a->dy && a->x && a->dx, "dy, x or dx is missing");
-    size_t parts = a->kind == ZF_SWIGLU ? 2 : 1;
-    NEEDS(a->lddy >= a->n && a->ldx / parts >= a->n && a->lddx / parts >= a->n, "lddy, ldx or lddx is smaller than a row");
+    NEEDS(a->dy && a->x && a->dx && ((a->up && a->dup) || a->kind != ZF_SWIGLU), "dy, x, up, dx or dup is missing");
+    NEEDS(a->lddy >= a->n && a->ldx >= a->n && a->lddx >= a->n, "lddy, ldx or lddx is smaller than a row");
     return check_activation_kind(a->kind);
 }
 

@@ -31,6 +31,9 @@ struct zf_lane {
     double waited;       /* for the pool, by the work being done; the lane's thread only */
     enum zf_phase phase; /* of what is issued; the issuer's */
 
+    void *scratch; /* of the work being done; the lane's thread only */
+    size_t scratch_bytes;
+
     _Atomic uint64_t issued, finished;
     atomic_bool quit, sleeps; /* sleeps: the lane's thread, for work */
     _Atomic uint64_t wanted;  /* the least `finished` for which a thread sleeps */
@@ -52,6 +55,16 @@ struct zf_lane {
 struct zf_host *zf_host_of(struct zf_lane *l)
 {
     return l->host;
+}
+
+void *zf_host_scratch(struct zf_lane *l, size_t bytes)
+{
+    struct zf_err ignored;
+    struct zf_device *d = &l->host->head;
+    if (bytes <= l->scratch_bytes) return l->scratch;
+    zf_host_free(d, l->scratch);
+    l->scratch_bytes = zf_host_alloc(d, ZF_MEM_DEVICE, ZF_TAG_OTHER, bytes, &l->scratch, &ignored) ? 0 : bytes;
+    return l->scratch;
 }
 
 void zf_host_parallel(struct zf_lane *l, size_t tasks, void (*task)(void *ctx, size_t index), void *ctx)
@@ -247,6 +260,7 @@ static void destroy(struct zf_lane *l)
     pthread_cond_destroy(&l->done);
     pthread_cond_destroy(&l->arrived);
     pthread_mutex_destroy(&l->lock);
+    zf_host_free(&l->host->head, l->scratch);
     free(l);
 }
 
@@ -270,6 +284,8 @@ enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf
         char short_name[16]; /* the system's limit */
         snprintf(short_name, sizeof short_name, "%s", name);
         pthread_setname_np(l->thread, short_name);
+        if (l->host->processor >= 0 && !strcmp(name, "compute"))
+            zf_thread_pin(l->thread, l->host->processor); /* else the system places it */
     }
     *out = l;
     return ZF_OK;

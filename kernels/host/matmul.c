@@ -3,6 +3,7 @@
  *
  * Why sgemm and no matmul primitives: measured as fast or faster in f32 (128x576x1536: 147 against 127 GFLOP/s a thread), the same call in
  * oneDNN 2 and 3, and it has no object to create (0.3 to 1 ms) and keep for each of the many row counts that documents bring. */
+#include "core/base/floats.h"
 #include "kernels/host/host.h"
 
 #include <dnnl.h>
@@ -97,6 +98,65 @@ static void tile(void *ctx, size_t index)
     if (status != dnnl_success) atomic_compare_exchange_strong(&job->status, &none, status);
 }
 
+/* ---- few rows ---- */
+
+enum {
+    FEW = 4,
+    PANEL = 2048,          /* columns of b that one task reads: a page of bf16 */
+    FEW_TASK = 128 * 1024, /* bytes of b worth a task */
+    SLICES = 8,            /* each makes sums of its own, that one thread adds */
+    SLICE = 2048,          /* terms of a sum that has one order: rounding grows with them */
+};
+
+/* Parts of b that tasks read: parts of its rows, of which columns are cut off only where they are long; or rows of c where it is
+ * transposed. */
+static struct zf_host_few few_of(const struct zf_matmul_args *a)
+{
+    struct zf_host_few f = {.a = a, .slice = a->k, .slices = 1};
+    size_t size = zf_dtype_size(a->type), row = a->trans_b ? a->k * size : size;
+    f.panel = a->trans_b ? divide_up(FEW_TASK, row) : part_of(a->n, PANEL);
+    f.panel = divide_up(f.panel, 16) * 16;
+    f.panels = divide_up(a->n, f.panel);
+    if (a->trans_b) return f;
+    size_t width = f.panel < a->n ? f.panel : a->n, slices = divide_up(a->k * width * size, FEW_TASK);
+    slices = slices > SLICES ? SLICES : slices + (slices > 1 ? slices & 1 : 0); /* an even number: two threads want the same */
+    f.slice = divide_up(divide_up(a->k, slices), 8) * 8;
+    if (f.slice > SLICE) f.slice = SLICE;
+    f.slices = divide_up(a->k, f.slice);
+    return f;
+}
+
+static void left_as_floats(float *x, const struct zf_matmul_args *a)
+{
+    size_t down = a->trans_a ? 1 : a->lda, right = a->trans_a ? a->lda : 1;
+    for (size_t i = 0; i < a->m; i++, x += a->k)
+        if (a->type == ZF_F32) {
+            const float *from = (const float *)a->a + i * down;
+            for (size_t k = 0; k < a->k; k++) x[k] = from[k * right];
+        } else {
+            const uint16_t *from = (const uint16_t *)a->a + i * down;
+            for (size_t k = 0; k < a->k; k++) x[k] = zf_bf16_to_f32(from[k * right]);
+        }
+}
+
+static int multiply_few(struct zf_lane *l, const struct zf_matmul_args *a)
+{
+    const struct zf_host_typed *kernels = &zf_host_of(l)->path->typed[a->type];
+    struct zf_host_few f = few_of(a);
+    size_t x = divide_up(a->m * a->k, 16) * 16, sums, bytes; /* dimensions are below 2^61 */
+    if (__builtin_mul_overflow(f.slices * a->m, a->n, &sums) || __builtin_add_overflow(x, sums, &sums) ||
+        __builtin_mul_overflow(sums, sizeof(float), &bytes))
+        return dnnl_out_of_memory;
+    float *scratch = zf_host_scratch(l, bytes);
+    if (!scratch) return dnnl_out_of_memory;
+    left_as_floats(scratch, a);
+    f.x = scratch;
+    f.sums = scratch + x;
+    zf_host_run_kernel(l, kernels->few, &f);
+    zf_host_run_kernel(l, kernels->few_end, &f);
+    return dnnl_success;
+}
+
 static int multiply_f32(struct zf_lane *l, const struct zf_matmul_args *a)
 {
     struct job job = {.a = a, .grid = grid_of(a), .status = dnnl_success};
@@ -107,7 +167,7 @@ static int multiply_f32(struct zf_lane *l, const struct zf_matmul_args *a)
 enum zf_status zf_host_matmul_run(struct zf_lane *l, const union zf_host_args *args, struct zf_err *e)
 {
     const struct zf_matmul_args *a = &args->matmul;
-    int status = (a->type == ZF_BF16 ? zf_host_matmul_bf16 : multiply_f32)(l, a);
+    int status = (a->m <= FEW && a->k ? multiply_few : a->type == ZF_BF16 ? zf_host_matmul_bf16 : multiply_f32)(l, a);
     if (status == dnnl_success) return ZF_OK;
     return zf_fail(e, status == dnnl_out_of_memory ? ZF_MEMORY : ZF_NUMERIC, NULL, "oneDNN could not multiply %zux%zux%zu (status %d)%s",
                    a->m, a->n, a->k, status, status == dnnl_out_of_memory ? ": it found no memory" : "");

@@ -1,5 +1,6 @@
 /* Memory of the host device: zeroed, 64-aligned, counted by tag. Large blocks are mapped, so that freeing them gives the memory back
- * to the system; the largest stand on huge pages where the system has some. Any thread. */
+ * to the system; the largest stand on huge pages where the system has some, spread over the NUMA nodes. Any thread. */
+#include "kernels/cores.h"
 #include "kernels/host/host.h"
 
 #include <stdlib.h>
@@ -25,6 +26,7 @@ static void *map_huge(size_t bytes)
     if (before) munmap(p, before);
     if (after) munmap(p + before + bytes, after);
     madvise(p + before, bytes, MADV_HUGEPAGE); /* a wish: without it the pages are small */
+    zf_cores_spread_block(p + before, bytes);  /* another: without it the nodes are those of who comes first */
     return p + before;
 }
 

@@ -1,4 +1,4 @@
-/* The table of one path. matmul has no kernel here. */
+/* The table of one path. matmul has kernels for few rows only. */
 #include "kernels/host/path.h"
 
 #define ZF_STRING2_(x) #x
@@ -7,6 +7,8 @@
 #define ZF_OPS_WITHOUT_MATMUL
 const struct zf_host_path ZF_PATH(zf_host_path) = {
     .name = ZF_STRING_(ZF_PATH_NAME),
+    .typed[ZF_F32] = {.few = &ZF_PATH_F32(zf_host_few), .few_end = &ZF_PATH_F32(zf_host_few_end)},
+    .typed[ZF_BF16] = {.few = &ZF_PATH_BF16(zf_host_few), .few_end = &ZF_PATH_BF16(zf_host_few_end)},
 #define ZF_OP_UNTYPED(op)
 #define ZF_OP(op) .typed[ZF_F32].op = &ZF_PATH_F32(zf_host_##op), .typed[ZF_BF16].op = &ZF_PATH_BF16(zf_host_##op),
 #include "kernels/ops.def"

@@ -29,8 +29,18 @@ static inline size_t zf_host_end(size_t n, size_t each, size_t task) /* of a tas
     return n - task * each < each ? n : (task + 1) * each;
 }
 
-/* One pointer a row of ops.def whose arguments have a type; NULL for matmul, which is oneDNN's. */
+/* A product with few rows, cut up (matmul.c; the kernels: matmul_few.c). */
+struct zf_host_few {
+    const struct zf_matmul_args *a;
+    const float *x;       /* [m][k]: a, not transposed */
+    float *sums;          /* [slices][m][n] */
+    size_t panel, panels; /* columns of c of a task */
+    size_t slice, slices; /* K of a task: all of it where b is transposed */
+};
+
+/* One pointer a row of ops.def whose arguments have a type, and the two parts of a product with few rows: all others are oneDNN's. */
 struct zf_host_typed {
+    const struct zf_host_kernel *few, *few_end;
 #define ZF_OP(op) const struct zf_host_kernel *op;
 #define ZF_OP_UNTYPED(op)
 #include "kernels/ops.def"
@@ -66,6 +76,8 @@ extern const struct zf_host_path zf_host_path_scalar, zf_host_path_avx2, zf_host
 #include "kernels/ops.def"
 #undef ZF_OP_UNTYPED
 #undef ZF_OP
+extern const struct zf_host_kernel ZF_PATH_F32(zf_host_few), ZF_PATH_BF16(zf_host_few);
+extern const struct zf_host_kernel ZF_PATH_F32(zf_host_few_end), ZF_PATH_BF16(zf_host_few_end);
 #endif
 
 #endif

@@ -14,6 +14,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <math.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -78,6 +79,47 @@ static void test_pool_publishes(void **state)
         for (size_t i = 0; i < N; i++) assert_true(x[i] == (double)i * (double)i);
     }
     zf_pool_free(p);
+}
+
+struct places {
+    atomic_int wrong;
+    pthread_t caller;
+    cpu_set_t *allowed; /* of every thread but the caller's: one processor, or these */
+};
+
+static void look_where(void *ctx, size_t index)
+{
+    struct places *p = ctx;
+    cpu_set_t mine;
+    (void)index;
+    if (pthread_equal(pthread_self(), p->caller)) return;
+    if (pthread_getaffinity_np(pthread_self(), sizeof mine, &mine)) atomic_fetch_add(&p->wrong, 1);
+    if (p->allowed ? !CPU_EQUAL(&mine, p->allowed) : CPU_COUNT(&mine) != 1) atomic_fetch_add(&p->wrong, 1);
+}
+
+/* Workers on their processors and the caller where it was; all as before where one of the processors cannot be had. */
+static void test_pool_pinned(void **state)
+{
+    cpu_set_t all, after;
+    int processor[3], n = 0;
+    (void)state;
+    assert_int_equal(pthread_getaffinity_np(pthread_self(), sizeof all, &all), 0);
+    while (n < 3)
+        for (int i = 0; i < CPU_SETSIZE && n < 3; i++)
+            if (CPU_ISSET(i, &all)) processor[n++] = i; /* the same again where there are fewer */
+    for (int good = 0; good < 2; good++) {
+        struct zf_pool *p;
+        struct places where = {.caller = pthread_self(), .allowed = good ? NULL : &all};
+        assert_int_equal(zf_pool_new(&p, 3, &err), ZF_OK);
+        int had[] = {processor[0], processor[1], good ? processor[2] : 8000};
+        assert_int_equal(zf_pool_pin(p, had) == 0, good);
+        for (int job = 0; job < 50; job++) zf_pool_run(p, 40, look_where, &where);
+        assert_int_equal(atomic_load(&where.wrong), 0);
+        zf_pool_free(p);
+    }
+    assert_int_not_equal(zf_thread_pin(pthread_self(), -1), 0);
+    assert_int_equal(pthread_getaffinity_np(pthread_self(), sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&all, &after));
 }
 
 static enum zf_status fails(int code)
@@ -321,9 +363,10 @@ static void test_json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool),  cmocka_unit_test(test_pool_publishes), cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_files), cmocka_unit_test(test_special_files),  cmocka_unit_test(test_paths),
-        cmocka_unit_test(test_arena), cmocka_unit_test(test_place),          cmocka_unit_test(test_json),
+        cmocka_unit_test(test_pool),   cmocka_unit_test(test_pool_publishes), cmocka_unit_test(test_pool_pinned),
+        cmocka_unit_test(test_errors), cmocka_unit_test(test_files),          cmocka_unit_test(test_special_files),
+        cmocka_unit_test(test_paths),  cmocka_unit_test(test_arena),          cmocka_unit_test(test_place),
+        cmocka_unit_test(test_json),
     };
     return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

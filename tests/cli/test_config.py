@@ -151,7 +151,19 @@ def test_the_configs_of_the_repository_are_good(folder):
 
 
 def test_doctor_status_list(folder):
-    expect(re.search(r"(?i)memory|cpu|thread", h.run("doctor").stdout), "doctor")
+    doctor = h.run("doctor").stdout
+    for line in (
+        r"cores +\d+ physical, \d+ processors? in the affinity mask, \d+ NUMA nodes?",
+        r"threads +\d+, (pinned to processors? [\d,-]+|not pinned: .+)",
+        r"lanes +compute [\d,-]+, optimizer [\d,-]+, loader [\d,-]+",
+        r"bandwidth +[\d.]+ GB/s reading, [\d.]+ GB/s copying",
+        r"CPU Adam +[\d.]+ GB/s, [\d.]+ of what the memory streams",
+        r"memory +",
+    ):
+        expect(re.search("(?m)^" + line, doctor), line, doctor)
+    processor = min(os.sched_getaffinity(0))
+    one = h.run("doctor", preexec_fn=lambda: os.sched_setaffinity(0, [processor])).stdout
+    expect(re.search(rf"(?m)^lanes +compute {processor}, ", one) and "cores          1 physical, 1 processor " in one, one)
     h.run("list", cwd=folder)
     expect(h.run("status", os.path.join(folder, "nothing"), code=None).returncode != 0, "status of nothing")
 

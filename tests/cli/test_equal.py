@@ -1,5 +1,6 @@
 """What must not depend on how the work is cut up: threads and micro-batches."""
 
+import json
 import os
 
 import harness as h
@@ -52,6 +53,16 @@ def test_micro_batches(folder):
             print(f"{dtype}: losses differ by {worst:.1e}")
             expect(worst <= limit, f"{dtype}: losses differ by {worst}")
             expect(all(a["label_tokens"] == b["label_tokens"] for a, b in zip(runs[0], other)), "label tokens")
+
+
+def test_recompute(folder):
+    for dtype in ("f32", "bf16"):
+        kept, again = (case(folder, f"{dtype}-r{r}", model={"dtype": dtype, "recompute": r}, micro_batch=5) for r in ("no", "yes"))
+        expect([(m["loss"], m["grad_norm"]) for m in kept] == [(m["loss"], m["grad_norm"]) for m in again], dtype, "recompute changes bits")
+    path = os.path.join(folder, "f32-rno", "run.cfg")
+    no, yes = (json.loads(h.run("check", path, "--json", "--set", f"recompute={r}").stdout)["memory"] for r in ("no", "yes"))
+    expect(not no["recompute"] and yes["recompute"], "the plan does not say so")
+    expect(yes["bytes"]["activations"] < no["bytes"]["activations"], "recompute saves nothing", no, yes)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ def test_a_run(folder):
     expect("loss" in done.stdout and "tok/s" in done.stdout and len(done.stdout.splitlines()) >= 40, "progress lines", done.stdout[:2000])
     lines = h.metrics(out)
     expect(lines[0]["type"] == "start" and lines[0]["strategy"] == "gpu_only" and lines[0]["options"]["seed"] == 3, "first line", lines[0])
+    expect(lines[0]["threads"] == 1 and lines[0]["placement"] and lines[0]["adam_gb_s"] > 0, "threads and CPU Adam", lines[0])
     expect(lines[-1] == {**lines[-1], "type": "end", "reason": "done", "step": 40}, "last line", lines[-1])
     steps = [m for m in lines if m["type"] == "step"]
     expect([m["step"] for m in steps] == list(range(1, 41)), "steps")
@@ -99,6 +100,26 @@ def test_log(folder):
     expect("loss" in table and len(table.splitlines()) >= 6, "log of a run.cfg", table)
 
 
+def test_log_profile(folder):
+    _, out, _ = small_run(folder, data={"valid_split": 0.1}, train={"steps": 6, "valid_every": 3})
+    profile = json.loads(h.run("log", out, "--profile", "--json").stdout)
+    rows = {(r["phase"], r["op"]): r for r in profile["rows"]}
+    steps = [m["step_ms"] / 1e3 for m in h.metrics(out) if m["type"] == "step"]
+    expect(profile["steps"] == 5 and abs(profile["seconds"] - sum(steps[1:])) < 1e-6, "all steps but the first", profile, steps)
+    within = sum(r["seconds"] for (phase, _), r in rows.items() if phase not in ("other", "validation"))
+    expect(0 < within <= profile["seconds"], "kernels take longer than the steps", profile)
+    expect(rows["update", "sum_squares"]["calls"] == 5 and rows["head and loss", "cross_entropy"]["calls"] >= 5, "calls", rows)
+    expect(rows["forward", "matmul"]["flops"] * 2 == rows["backward", "matmul"]["flops"], "backward is twice forward", rows)
+    expect(("validation", "attention") in rows and rows["validation", "matmul"]["flops"] > 0, "validation", rows)
+    expect(0 < profile["data_cpu_seconds"] < profile["cpu_seconds"], "processor time", profile)
+    table = h.run("log", out, "--profile").stdout
+    expect(all(name in table for name in ("forward", "adamw", "between", "processor time")), "table", table)
+    h.write(os.path.join(out, "metrics.jsonl"), '{"type":"profile","steps":-1,"seconds":"x","rows":[7,{"phase":"forward","op":"\\u001b[2J"}]}\n')
+    expect("\x1b" not in h.run("log", out, "--profile").stdout, "a control character of the file")
+    h.write(os.path.join(out, "metrics.jsonl"), "")
+    expect("when it ends" in h.run("log", out, "--profile", code=2).stderr, "a run without an account")
+
+
 def test_status_list_inspect(folder):
     path, out, _ = small_run(folder, train={"steps": 4})
     expect(json.loads(h.run("status", out, "--json").stdout)["step"] == 4, "status --json")
@@ -120,6 +141,8 @@ def test_generate(folder):
     expect(say(*warm, "5") == say(*warm, "5"), "the same seed gives other text")
     expect(len({say(*warm, seed) for seed in "12345"}) > 1, "the seed changes nothing")
     h.run("generate", os.path.join(folder, "nothing"), "--prompt", "x", code=(2, 4))
+    timed = h.run("generate", out, "--prompt", "First", "--tokens", "20", "--time")
+    expect(re.search(r"prompt of 5 tokens in \d+\.\d+ s; \d+ more in \d+\.\d+ s", timed.stderr), "how long it took", timed.stderr)
 
 
 def test_tokenize_bytes(folder):

@@ -271,7 +271,7 @@ static const struct {
     {MODEL DATA "valid = b\n[train]\nkeep_best = yes\npatience = 2\nvalid_every = 5\n", NULL, NULL},
     {MODEL "dtype = bf16\nstochastic_rounding = yes\n" DATA, NULL, NULL},
     {MODEL "dtype = f32\nstochastic_rounding = yes\n" DATA, NULL, NULL}, /* counts when dtype changes */
-    {MODEL "recompute = yes\n" DATA, "f.cfg:3:13", "recompute is yes"},
+    {MODEL "recompute = yes\n" DATA, NULL, NULL},
     {MODEL DATA "chat_template = chatml\nformat = jsonl\nprompt = {a}\nresponse = {b}\n", NULL, NULL},
     {MODEL DATA "valid_split = 0.1\nchoices = a, b\n", "f.cfg:6:11", "choices beside valid_split"},
     {MODEL DATA "[run]\ndevice = cuda\n", "f.cfg:6:10", "device is cuda"},

@@ -252,9 +252,55 @@ static void test_chance_is_independent(void **state)
     free(up);
 }
 
+/* A large block, whose weights pass the caches by where they are aligned, has the bits of its pieces, and nothing beside it is touched. */
+static void test_large_blocks(void **state)
+{
+    enum { MANY = (1 << 19) + 37, PIECE = 50001, SHIFTS = 2 };
+    float *zero = calloc(MANY, sizeof *zero), *master = need(MANY * sizeof *master);
+    uint16_t *whole = need((MANY + SHIFTS + 1) * sizeof *whole), *pieces = need(MANY * sizeof *pieces);
+    (void)state;
+    assert_non_null(zero);
+    reseed(23000);
+    for (size_t i = 0; i < MANY; i++) master[i] = zf_float_from_bits((uint32_t)below(1ull << 32));
+    for (int k = 0; k < 2 * SHIFTS; k++) {
+        struct zf_adamw_args a = {.type = ZF_BF16,
+                                  .master = master,
+                                  .m = zero,
+                                  .v = zero,
+                                  .g = zero,
+                                  .n = MANY,
+                                  .t = 3,
+                                  .beta1 = 0.9,
+                                  .beta2 = 0.99,
+                                  .eps = 1e-8,
+                                  .stochastic = k >= SHIFTS,
+                                  .seed = 5};
+        for (size_t i = 0; i < MANY; i += PIECE) {
+            struct zf_adamw_args some = a;
+            some.master += i, some.m += i, some.v += i, some.g += i, some.first = i;
+            some.weights = pieces + i;
+            some.n = MANY - i < PIECE ? MANY - i : PIECE;
+            run(0, call_adamw, &some);
+        }
+        a.weights = whole + k % SHIFTS;
+        for (size_t d = 0; d < device_count(); d++) {
+            memset(whole, 0xa5, (MANY + SHIFTS + 1) * sizeof *whole);
+            run(d, call_adamw, &a);
+            assert_memory_equal(a.weights, pieces, MANY * sizeof *pieces);
+            assert_int_equal(((uint16_t *)a.weights)[MANY], 0xa5a5);
+            assert_true(!(k % SHIFTS) || whole[0] == 0xa5a5);
+        }
+    }
+    free(zero);
+    free(master);
+    free(whole);
+    free(pieces);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_large_blocks),
         cmocka_unit_test(test_all_bf16),
         cmocka_unit_test(test_rounding),
         cmocka_unit_test(test_cast_sizes),

@@ -182,8 +182,7 @@ static double activation_objective(const struct problem *p)
     const struct zf_activation_args *a = p->args;
     for (size_t r = 0; r < a->rows; r++)
         for (size_t c = 0; c < a->n; c++)
-            p->scratch[r * a->n + c] =
-                reference_activation(a->kind, p->in[0][r * a->ldx + c], a->kind == ZF_SWIGLU ? p->in[0][r * a->ldx + a->n + c] : 0);
+            p->scratch[r * a->n + c] = reference_activation(a->kind, p->in[0][r * a->ldx + c], p->in[1][r * a->ldx + c]);
     return weighted(p->scratch, p->weight, a->rows * a->n);
 }
 
@@ -193,17 +192,26 @@ static void test_activation(void **state)
     for (uint64_t i = 0; i < 15; i++) {
         reseed(300 + i);
         struct zf_activation_args a = {.kind = (enum zf_activation_kind)(i % 3), .rows = 1 + below(4), .n = 1 + below(40)};
-        a.ldx = a.kind == ZF_SWIGLU ? 2 * a.n : a.n;
-        struct matrix x = matrix_random(a.rows, a.ldx, a.ldx), dy = matrix_random(a.rows, a.n, a.n), dx = matrix_new(a.rows, a.ldx, a.ldx);
+        a.ldx = a.n;
+        struct matrix x = matrix_random(a.rows, a.n, a.n), up = matrix_random(a.rows, a.n, a.n), dy = matrix_random(a.rows, a.n, a.n),
+                      dx = matrix_new(a.rows, a.n, a.n), dup = matrix_new(a.rows, a.n, a.n);
         for (size_t j = 0; j < x.size; j++)
             if (fabsf(x.at[j]) < 1e-3f) x.at[j] = 1; /* no difference across the corner of relu */
-        must_run(
-            call_activation_backward,
-            &(struct zf_activation_backward_args){
-                .kind = a.kind, .dy = dy.at, .x = x.at, .dx = dx.at, .rows = a.rows, .n = a.n, .lddy = a.n, .ldx = a.ldx, .lddx = a.ldx});
-        struct problem p = {&a, matrix_double(&dy), {matrix_double(&x)}, matrix_double(&dy), {x.size}};
+        must_run(call_activation_backward, &(struct zf_activation_backward_args){.kind = a.kind,
+                                                                                 .dy = dy.at,
+                                                                                 .x = x.at,
+                                                                                 .up = up.at,
+                                                                                 .dx = dx.at,
+                                                                                 .dup = dup.at,
+                                                                                 .rows = a.rows,
+                                                                                 .n = a.n,
+                                                                                 .lddy = a.n,
+                                                                                 .ldx = a.n,
+                                                                                 .lddx = a.n});
+        struct problem p = {&a, matrix_double(&dy), {matrix_double(&x), matrix_double(&up)}, matrix_double(&dy), {x.size, up.size}};
         p.scratch = matrix_double(&dy);
         check("activation", &p, activation_objective, 0, dx.at, 1e-5);
+        if (a.kind == ZF_SWIGLU) check("activation", &p, activation_objective, 1, dup.at, 1e-5);
     }
 }
 

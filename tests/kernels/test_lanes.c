@@ -294,7 +294,9 @@ static void test_broken_calls(void **state)
     REFUSED(matmul, .a = x, .b = x, .c = x, .m = 2, .n = 2, .k = 3, .lda = 2, .ldb = 2, .ldc = 2);
     REFUSED(norm, .x = x, .y = x, .rows = 1, .groups = 3, .cols = 2, .ldx = 5, .ldy = 6);
     REFUSED(norm, .x = x, .y = x, .residual = x, .rows = 1, .groups = 1, .cols = 2, .ldx = 2, .ldy = 2);
-    REFUSED(activation, .kind = ZF_SWIGLU, .x = x, .y = x, .rows = 1, .n = 2, .ldx = 3, .ldy = 2);
+    REFUSED(activation, .x = x, .y = x, .rows = 1, .n = 2, .ldx = 1, .ldy = 2);
+    REFUSED(activation, .kind = ZF_SWIGLU, .x = x, .y = x, .rows = 1, .n = 2, .ldx = 2, .ldy = 2);
+    REFUSED(activation_backward, .kind = ZF_SWIGLU, .dy = x, .x = x, .up = x, .dx = x, .rows = 1, .n = 2, .lddy = 2, .ldx = 2, .lddx = 2);
     REFUSED(attention, .q = x, .k = x, .v = x, .o = x, .segments = &segment, .segment_count = 1, .heads = 3, .kv_heads = 2, .head_dim = 2,
             .ldq = 6, .ldkv = 6, .ldo = 6);
     assert_int_equal(d->type->lane_sync(l, &err), ZF_USAGE);

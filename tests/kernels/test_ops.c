@@ -299,36 +299,45 @@ static void test_activation(void **state)
         reseed(8000 + i);
         some_shape(&rows, &n, i / 3);
         enum zf_activation_kind kind = (enum zf_activation_kind)(i % 3);
-        size_t width = kind == ZF_SWIGLU ? 2 * n : n;
-        struct matrix x = typed_random(rows, width, some_ld(width)), dy = typed_random(rows, n, some_ld(n)),
+        bool gated = kind == ZF_SWIGLU, in_place = below(2);
+        struct matrix x = typed_random(rows, n, some_ld(n)), up = typed_random(rows, n, x.ld), dy = typed_random(rows, n, some_ld(n)),
                       y = typed_new(rows, n, some_ld(n));
         for (size_t r = 0; r < rows; r++)
-            for (size_t c = 0; c < width; c++) x.at[r * x.ld + c] *= 3;
+            for (size_t c = 0; c < n; c++) x.at[r * x.ld + c] *= 3;
         matrix_keep(&x);
-        bool in_place = below(2);
-        struct matrix dx = in_place ? x : typed_new(rows, width, some_ld(width));
-        double *out = matrix_double(&y), *back = matrix_double(&dx), *v = matrix_double(&x), *d = matrix_double(&dy);
+        struct matrix dx = in_place ? x : typed_new(rows, n, some_ld(n)), dup = in_place ? up : typed_new(rows, n, dx.ld);
+        double *out = matrix_double(&y), *back = matrix_double(&dx), *back_up = matrix_double(&dup), *v = matrix_double(&x),
+               *u = matrix_double(&up), *d = matrix_double(&dy);
         for (size_t r = 0; r < rows; r++)
             for (size_t c = 0; c < n; c++) {
-                double gate = v[r * x.ld + c], up = kind == ZF_SWIGLU ? v[r * x.ld + n + c] : 0, unused;
-                out[r * y.ld + c] = reference_activation(kind, gate, up);
-                reference_activation_backward(kind, d[r * dy.ld + c], gate, up, &back[r * dx.ld + c],
-                                              kind == ZF_SWIGLU ? &back[r * dx.ld + n + c] : &unused);
+                out[r * y.ld + c] = reference_activation(kind, v[r * x.ld + c], u[r * x.ld + c]);
+                reference_activation_backward(kind, d[r * dy.ld + c], v[r * x.ld + c], u[r * x.ld + c], &back[r * dx.ld + c],
+                                              &back_up[r * dx.ld + c]);
             }
-        struct zf_activation_args a = {
-            .type = type, .kind = kind, .x = data(&x), .y = data(&y), .rows = rows, .n = n, .ldx = x.ld, .ldy = y.ld};
+        struct zf_activation_args a = {.type = type,
+                                       .kind = kind,
+                                       .x = data(&x),
+                                       .up = gated ? data(&up) : NULL,
+                                       .y = data(&y),
+                                       .rows = rows,
+                                       .n = n,
+                                       .ldx = x.ld,
+                                       .ldy = y.ld};
         check_op("activation", call_activation, &a, &(struct output){&y, out, 5e-7}, 1);
         struct zf_activation_backward_args b = {.type = type,
                                                 .kind = kind,
                                                 .dy = data(&dy),
                                                 .x = data(&x),
+                                                .up = a.up,
                                                 .dx = data(&dx),
+                                                .dup = gated ? data(&dup) : NULL,
                                                 .rows = rows,
                                                 .n = n,
                                                 .lddy = dy.ld,
                                                 .ldx = x.ld,
                                                 .lddx = dx.ld};
-        check_op("activation_backward", call_activation_backward, &b, &(struct output){&dx, back, 1e-6}, 1);
+        struct output gradients[] = {{&dx, back, 1e-6}, {&dup, back_up, 1e-6}};
+        check_op("activation_backward", call_activation_backward, &b, gradients, gated ? 2 : 1);
     }
 }
 
@@ -342,15 +351,14 @@ static void test_activation_extremes(void **state)
     reseed(8900);
     for (int k = 0; k < 3; k++) {
         enum zf_activation_kind kind = (enum zf_activation_kind)k;
-        size_t width = kind == ZF_SWIGLU ? 2 * N : N;
-        float x[2 * N], y[N], dy[N], dx[2 * N];
+        float x[N], up[N], y[N], dy[N], dx[N], dup[N];
         for (size_t i = 0; i < N; i++) {
             x[i] = points[i];
-            x[N + i] = dy[i] = 1;
+            up[i] = dy[i] = 1;
         }
-        struct zf_activation_args a = {.kind = kind, .x = x, .y = y, .rows = 1, .n = N, .ldx = width, .ldy = N};
+        struct zf_activation_args a = {.kind = kind, .x = x, .up = up, .y = y, .rows = 1, .n = N, .ldx = N, .ldy = N};
         struct zf_activation_backward_args b = {
-            .kind = kind, .dy = dy, .x = x, .dx = dx, .rows = 1, .n = N, .lddy = N, .ldx = width, .lddx = width};
+            .kind = kind, .dy = dy, .x = x, .up = up, .dx = dx, .dup = dup, .rows = 1, .n = N, .lddy = N, .ldx = N, .lddx = N};
         must_run(call_activation, &a);
         must_run(call_activation_backward, &b);
         for (size_t i = 0; i < N; i++) {
@@ -552,7 +560,8 @@ static void test_nan_propagates(void **state)
     enum { R = 3, C = 37 };
     enum zf_dtype type = use_type(state);
     for (size_t at = 0; at < C; at++) {
-        struct matrix x = typed_new(R, 2 * C, 2 * C), y = typed_new(R, 2 * C, 2 * C), ones = typed_new(R, 2 * C, 2 * C);
+        struct matrix x = typed_new(R, 2 * C, 2 * C), y = typed_new(R, 2 * C, 2 * C), ones = typed_new(R, 2 * C, 2 * C),
+                      dup = typed_new(R, 2 * C, 2 * C);
         struct matrix stats = matrix_new(R, 2, 2), product = matrix_new(R, 1, 1);
         for (size_t i = 0; i < x.size; i++) x.at[i] = (float)(i % 11) - 5;
         for (size_t i = 0; i < ones.size; i++) ones.at[i] = 1;
@@ -576,9 +585,19 @@ static void test_nan_propagates(void **state)
             matrix_fetch(&y);
             for (size_t i = 0; i < R * C; i++) assert_int_equal(!!isnan(y.at[i / C * 2 * C + i % C]), i / C == 1);
         }
-        struct zf_activation_args activation = {.type = type, .x = data(&x), .y = data(&y), .rows = R, .n = C, .ldx = 2 * C, .ldy = 2 * C};
-        struct zf_activation_backward_args back = {
-            .type = type, .dy = data(&ones), .x = data(&x), .dx = data(&y), .rows = R, .n = C, .ldx = 2 * C, .lddx = 2 * C, .lddy = 2 * C};
+        struct zf_activation_args activation = {
+            .type = type, .x = data(&x), .up = data(&ones), .y = data(&y), .rows = R, .n = C, .ldx = 2 * C, .ldy = 2 * C};
+        struct zf_activation_backward_args back = {.type = type,
+                                                   .dy = data(&ones),
+                                                   .x = data(&x),
+                                                   .up = data(&ones),
+                                                   .dx = data(&y),
+                                                   .dup = data(&dup),
+                                                   .rows = R,
+                                                   .n = C,
+                                                   .ldx = 2 * C,
+                                                   .lddx = 2 * C,
+                                                   .lddy = 2 * C};
         for (int kind = 0; kind < 3; kind++) {
             activation.kind = back.kind = (enum zf_activation_kind)kind;
             must_run(call_activation, &activation);

@@ -95,7 +95,7 @@ static void start(struct fixture *f)
     ok(zf_device_open(&f->device, "host", &(struct zf_device_options){.threads = 1}, &e));
     ok(zf_model_open(&f->model, &c, NULL, 7, ZF_F32, true, f->device, &e));
     for (size_t i = 0; i < f->model.params.elements; i++) f->model.master[i] *= 3; /* so that choices differ */
-    ok(zf_model_reserve(&f->model, 16 * LONGEST, LONGEST, true, &e));
+    ok(zf_model_reserve(&f->model, 16 * LONGEST, LONGEST, ZF_KEEP_ALL, &e));
     ok(zf_optimizer_init(&f->optimizer, &f->model, &e));
 }
 

@@ -38,9 +38,13 @@ static const char *const configs[] = {
 };
 enum { CONFIGS = sizeof configs / sizeof *configs, V = 37 };
 static const enum zf_dtype dtypes[] = {ZF_F32, ZF_BF16};
-#define EACH_MODEL(which, dtype) \
-    for (int which = 0; which < CONFIGS; which++) \
+/* Models CONFIGS and CONFIGS + 1: an untied and a tied one, so wide that logits come in chunks. */
+enum { WIDE = 2, WIDE_OF = 3, WIDE_VOCAB = 33000 };
+#define EACH_MODEL_OF(models, which, dtype) \
+    for (int which = 0; which < (models); which++) \
         for (const enum zf_dtype *dtype = dtypes; dtype < dtypes + 2; dtype++)
+
+#define EACH_MODEL(which, dtype) EACH_MODEL_OF(CONFIGS, which, dtype)
 
 struct fixture {
     struct zf_device *device;
@@ -61,13 +65,15 @@ static struct zf_model_config config_of(int which)
 {
     struct zf_model_config c;
     json_t *j;
-    char *text = strdup(configs[which]);
+    bool wide = which >= CONFIGS;
+    char *text = strdup(configs[wide ? which - CONFIGS + WIDE_OF : which]);
     for (char *p = text; *p; p++)
         if (*p == '\'') *p = '"';
     ok(zf_json_parse(&j, text, strlen(text), "config", &e));
     ok(zf_model_config_read(&c, j, "config", &e));
     json_decref(j);
     free(text);
+    if (wide) c.vocab = WIDE_VOCAB;
     return c;
 }
 
@@ -79,18 +85,24 @@ static void round_weights(struct zf_model *m)
         for (size_t i = 0; i < m->params.elements; i++) weights[i] = zf_f32_to_bf16(m->master[i]);
 }
 
-static void start(struct fixture *f, int which, enum zf_dtype dtype, int threads)
+static void start_config(struct fixture *f, const struct zf_model_config *c, enum zf_dtype dtype, enum zf_keep keep, int threads)
 {
     memset(f, 0, sizeof *f);
-    f->config = config_of(which);
+    f->config = *c;
     ok(zf_device_open(&f->device, "host", &(struct zf_device_options){.threads = threads}, &e));
     ok(zf_model_open(&f->model, &f->config, NULL, 7, dtype, true, f->device, &e));
     /* away from the tiny initial weights, so that attention and norms matter */
     for (size_t i = 0; i < f->model.params.elements; i++) f->model.master[i] *= 2;
     round_weights(&f->model);
-    ok(zf_model_reserve(&f->model, 700, 700, true, &e));
+    ok(zf_model_reserve(&f->model, 700, 700, keep, &e));
     ok(zf_batch_init(&f->batch, 700, &e));
     ok(zf_optimizer_init(&f->optimizer, &f->model, &e));
+}
+
+static void start(struct fixture *f, int which, enum zf_dtype dtype, int threads)
+{
+    struct zf_model_config c = config_of(which);
+    start_config(f, &c, dtype, ZF_KEEP_ALL, threads);
 }
 
 static void stop(struct fixture *f)
@@ -136,6 +148,13 @@ static double relative(const float *a, const float *b, size_t n)
         s += (double)b[i] * b[i];
     }
     return sqrt(d / s);
+}
+
+static double norm_of(const float *x, size_t n)
+{
+    double squares = 0;
+    for (size_t i = 0; i < n; i++) squares += (double)x[i] * x[i];
+    return sqrt(squares);
 }
 
 /* The cache, filled in uneven pieces (one longer than a prefill chunk), gives the logits of the whole sequence. */
@@ -196,7 +215,7 @@ static void losses_of_tokens(void **state)
 static void batches_are_sums(void **state)
 {
     (void)state;
-    EACH_MODEL(which, dtype)
+    EACH_MODEL_OF(CONFIGS + WIDE, which, dtype)
     {
         struct fixture f;
         start(&f, which, *dtype, 2);
@@ -204,13 +223,13 @@ static void batches_are_sums(void **state)
         size_t elements = f.model.params.elements;
         float *together = malloc(elements * sizeof *together);
         ok(zf_optimizer_begin(&f.optimizer, &e));
-        add_row(&f.batch, 1, 40, 13);
+        add_row(&f.batch, 1, 250, 13);
         add_row(&f.batch, 2, 7, 0);
-        add_row(&f.batch, 3, 99, 0);
+        add_row(&f.batch, 3, 30, 0);
         double all = loss_of(&f, true, 0.01f);
         memcpy(together, f.model.grad, elements * sizeof *together);
         ok(zf_optimizer_begin(&f.optimizer, &e));
-        static const size_t rows[][3] = {{1, 40, 13}, {2, 7, 0}, {3, 99, 0}};
+        static const size_t rows[][3] = {{1, 250, 13}, {2, 7, 0}, {3, 30, 0}};
         double one_by_one = 0;
         for (size_t i = 0; i < 3; i++) {
             zf_batch_clear(&f.batch);
@@ -221,6 +240,74 @@ static void batches_are_sums(void **state)
         assert_true(relative(f.model.grad, together, elements) < (f32 ? 1e-6 : 1e-2));
         free(together);
         stop(&f);
+    }
+}
+
+/* A step of three micro-batches, with some tokens that occur nowhere, and more rows than a chunk of logits has. */
+static void three_backwards(struct fixture *f)
+{
+    static const size_t rows[][3] = {{1, 270, 13}, {2, 7, 0}, {3, 30, 0}};
+    for (size_t i = 0; i < 3; i++) {
+        zf_batch_clear(&f->batch);
+        add_row(&f->batch, (uint32_t)rows[i][0], rows[i][1], rows[i][2]);
+        for (size_t k = 0; k < f->batch.tokens; k++)
+            if (f->batch.ids[k] == 20) f->batch.ids[k] = 21;
+        loss_of(f, true, 0.01f);
+    }
+}
+
+/* The first backward of a step leaves nothing of what gradients were before; written or added to zeros, they are the same. */
+static void steps_begin_anew(void **state)
+{
+    (void)state;
+    EACH_MODEL_OF(CONFIGS + WIDE, which, dtype)
+    {
+        struct fixture f;
+        start(&f, which, *dtype, 2);
+        size_t elements = f.model.params.elements, bytes = elements * sizeof(float);
+        float *fresh = malloc(bytes), *g = f.model.grad;
+        ok(zf_optimizer_begin(&f.optimizer, &e));
+        three_backwards(&f);
+        memcpy(fresh, g, bytes);
+        for (size_t i = 0; i < f.model.params.count; i++) {
+            const struct zf_param *p = &f.model.params.list[i];
+            for (size_t k = 0; k < p->rows * p->cols; k++) g[p->offset + k] = NAN;
+        }
+        ok(zf_optimizer_begin(&f.optimizer, &e));
+        three_backwards(&f);
+        assert_memory_equal(fresh, g, bytes);
+        memset(g, 0, bytes);
+        f.model.grad_begun = true;
+        three_backwards(&f);
+        for (size_t i = 0; i < elements; i++) assert_true(fresh[i] == g[i]); /* -0 may be 0 */
+        free(fresh);
+        stop(&f);
+    }
+}
+
+/* Kept or computed again: the same losses and gradients, bit for bit. A layer more costs the memory of its input alone. */
+static void recompute_gives_equal_bits(void **state)
+{
+    (void)state;
+    EACH_MODEL(which, dtype)
+    {
+        struct fixture f[2];
+        struct zf_model_config c = config_of(which), deeper;
+        c.layers = 4;
+        deeper = c;
+        deeper.layers++;
+        for (int i = 0; i < 2; i++) {
+            start_config(&f[i], &c, *dtype, i ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, 2);
+            ok(zf_optimizer_begin(&f[i].optimizer, &e));
+            three_backwards(&f[i]);
+        }
+        assert_memory_equal(f[0].optimizer.loss, f[1].optimizer.loss, sizeof *f[0].optimizer.loss);
+        assert_memory_equal(f[0].model.grad, f[1].model.grad, f[0].model.params.elements * sizeof(float));
+        assert_true(norm_of(f[0].model.grad, f[0].model.params.elements) > 0);
+        size_t more = zf_workspace_measure(&deeper, *dtype, 640, 100, ZF_KEEP_INPUTS).activations -
+                      zf_workspace_measure(&c, *dtype, 640, 100, ZF_KEEP_INPUTS).activations;
+        assert_int_equal(more, 640 * c.hidden * zf_dtype_size(*dtype));
+        for (int i = 0; i < 2; i++) stop(&f[i]);
     }
 }
 
@@ -308,13 +395,6 @@ static void threads_give_equal_bits(void **state)
     }
 }
 
-static double norm_of(const float *x, size_t n)
-{
-    double squares = 0;
-    for (size_t i = 0; i < n; i++) squares += (double)x[i] * x[i];
-    return sqrt(squares);
-}
-
 static double distance(const float *a, const float *b, size_t n)
 {
     double squares = 0;
@@ -376,7 +456,8 @@ static void memory_is_as_measured(void **state)
     (void)state;
     EACH_MODEL(which, dtype)
     {
-        for (int training = 0; training < 2; training++) {
+        for (enum zf_keep keep = ZF_KEEP_NOTHING; keep <= ZF_KEEP_INPUTS; keep++) {
+            bool training = keep != ZF_KEEP_NOTHING;
             struct zf_model_config c = config_of(which);
             struct zf_device *d;
             struct zf_model m;
@@ -393,8 +474,8 @@ static void memory_is_as_measured(void **state)
             assert_int_equal(info.bytes[ZF_TAG_OTHER], 0);
             assert_true(info.peak_bytes <= weights + largest * sizeof(float) + 64);
             assert_true(*dtype == ZF_F32 ? m.master == m.weights : !m.master == !training);
-            ok(zf_model_reserve(&m, 300, 100, training, &e));
-            struct zf_workspace_sizes s = zf_workspace_measure(&c, *dtype, 300, 100, training);
+            ok(zf_model_reserve(&m, 300, 100, keep, &e));
+            struct zf_workspace_sizes s = zf_workspace_measure(&c, *dtype, 300, 100, keep);
             d->type->info(d, &info);
             assert_int_equal(info.bytes[ZF_TAG_ACTIVATIONS], s.activations);
             assert_int_equal(info.bytes[ZF_TAG_LOGITS], s.logits);
@@ -456,6 +537,7 @@ static void frozen_stays(void **state)
         for (size_t i = 0; i < f.model.params.count; i++) {
             const struct zf_param *p = &f.model.params.list[i];
             size_t n = p->rows * p->cols;
+            for (size_t k = 0; p->frozen && k < n; k++) assert_true(f.model.grad[p->offset + k] == 0);
             assert_int_equal(!memcmp(before + p->offset, f.model.master + p->offset, n * sizeof *before), p->frozen);
             assert_int_equal(!memcmp(rounded + p->offset * size, now + p->offset * size, n * size), p->frozen);
         }
@@ -487,6 +569,19 @@ static void remove_folder(const char *folder)
     char command[128];
     snprintf(command, sizeof command, "rm -r %s", folder);
     assert_int_equal(system(command), 0);
+}
+
+/* Bytes of this process; 0 where a sanitizer keeps books of its own in its memory. */
+static size_t resident(void)
+{
+    size_t pages = 0;
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
+    FILE *f = fopen("/proc/self/statm", "r");
+    assert_non_null(f);
+    assert_int_equal(fscanf(f, "%*u %zu", &pages), 1);
+    fclose(f);
+#endif
+    return pages * 4096;
 }
 
 /* Masters come back bit for bit; without masters what comes back are the rounded weights. */
@@ -540,15 +635,62 @@ static void schedule(void **state)
     assert_true(zf_schedule_rate(&s, 9) == 2.0);
 }
 
+/* Matrices of several pieces, none of whose sides is a multiple of a block: every element in its place, and memory as promised. */
+static void large_tensors(void **state)
+{
+    (void)state;
+    char folder[64],
+        text[] = "{'model_type': 'llama', 'vocab_size': 2003, 'hidden_size': 1042, 'intermediate_size': 2083,"
+                 " 'num_hidden_layers': 1, 'num_attention_heads': 1, 'head_dim': 250, 'max_position_embeddings': 64, 'rope_theta': 10000.0,"
+                 " 'tie_word_embeddings': false}";
+    struct zf_model_config c;
+    struct zf_device *d;
+    struct zf_model m, again;
+    json_t *j;
+    snprintf(folder, sizeof folder, "/tmp/zf-test-large-%ld", (long)getpid());
+    for (char *p = text; *p; p++)
+        if (*p == '\'') *p = '"';
+    ok(zf_json_parse(&j, text, strlen(text), "config", &e));
+    ok(zf_model_config_read(&c, j, "config", &e));
+    json_decref(j);
+    ok(zf_device_open(&d, "host", &(struct zf_device_options){.threads = 3}, &e));
+    ok(zf_model_open(&m, &c, NULL, 7, ZF_F32, true, d, &e));
+    export_to(&m, folder);
+    for (int mode = 0; mode < 3; mode++) { /* f32, bf16 with masters, bf16 without */
+        size_t before = resident(), n = m.params.elements, state_bytes = n * (mode == 0 ? 4 : mode == 1 ? 6 : 2), largest = 2083 * 1042 * 4;
+        open_from(&again, folder, mode ? ZF_BF16 : ZF_F32, mode < 2, d);
+        size_t after = resident();
+        if (before && after > before + state_bytes + largest)
+            fail_msg("%zu bytes are resident, %zu expected", after - before, state_bytes + largest);
+        if (mode < 2) assert_memory_equal(again.master, m.master, n * sizeof(float));
+        const uint16_t *narrow = again.weights;
+        for (size_t i = 0; mode && i < n; i++)
+            if (narrow[i] != zf_f32_to_bf16(m.master[i])) fail_msg("weight %zu is not the rounded master", i);
+        zf_model_close(&again);
+    }
+    remove_folder(folder);
+    zf_model_close(&m);
+    d->type->close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cache_equals_whole),    cmocka_unit_test(losses_of_tokens),
-        cmocka_unit_test(batches_are_sums),      cmocka_unit_test(packed_equals_unpacked),
-        cmocka_unit_test(gradient_is_the_slope), cmocka_unit_test(threads_give_equal_bits),
-        cmocka_unit_test(bf16_is_near_f32),      cmocka_unit_test(memory_is_as_measured),
-        cmocka_unit_test(frozen_stays),          cmocka_unit_test(nonfinite_step_changes_nothing),
-        cmocka_unit_test(export_and_back),       cmocka_unit_test(schedule),
+        cmocka_unit_test(cache_equals_whole),
+        cmocka_unit_test(losses_of_tokens),
+        cmocka_unit_test(batches_are_sums),
+        cmocka_unit_test(recompute_gives_equal_bits),
+        cmocka_unit_test(steps_begin_anew),
+        cmocka_unit_test(packed_equals_unpacked),
+        cmocka_unit_test(gradient_is_the_slope),
+        cmocka_unit_test(threads_give_equal_bits),
+        cmocka_unit_test(bf16_is_near_f32),
+        cmocka_unit_test(memory_is_as_measured),
+        cmocka_unit_test(frozen_stays),
+        cmocka_unit_test(nonfinite_step_changes_nothing),
+        cmocka_unit_test(export_and_back),
+        cmocka_unit_test(large_tensors),
+        cmocka_unit_test(schedule),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

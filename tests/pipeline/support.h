@@ -169,7 +169,7 @@ static inline void run_start(struct run *r)
     ok(zf_device_open(&r->device, "host",
                       &(struct zf_device_options){.threads = how->threads, .synchronous = how->synchronous, .jitter = how->jitter}, &e));
     ok(zf_model_open(&r->model, &s->config, s->hf, 1, how->dtype, true, r->device, &e));
-    ok(zf_model_reserve(&r->model, GOLDEN_ROWS * s->length, s->length, true, &e));
+    ok(zf_model_reserve(&r->model, GOLDEN_ROWS * s->length, s->length, ZF_KEEP_ALL, &e));
     ok(zf_batch_init(&r->batch, GOLDEN_ROWS * s->length, &e));
     r->rule = (struct zf_adam_rule){
         .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip_norm = 1, .stochastic = how->stochastic, .seed = 1};

@@ -16,14 +16,16 @@
 #define MIB ((size_t)1 << 20)
 
 struct zf_workspace_sizes zf_workspace_measure(const struct zf_model_config *c, enum zf_dtype dtype, size_t tokens, size_t positions,
-                                               bool training)
+                                               enum zf_keep keep)
 {
+    static const size_t each[] = {[ZF_KEEP_NOTHING] = MIB / 8, [ZF_KEEP_INPUTS] = MIB / 4, [ZF_KEEP_ALL] = MIB};
     (void)positions;
-    return (struct zf_workspace_sizes){
-        .activations = tokens * (training ? MIB : MIB / 8) / (dtype == ZF_BF16 ? 2 : 1), .logits = c->vocab, .batch = tokens * 16};
+    size_t activations = tokens * (c->layers > 1 ? each[keep] : MIB) / (dtype == ZF_BF16 ? 2 : 1);
+    return (struct zf_workspace_sizes){.activations = activations, .logits = c->vocab, .batch = tokens * 16};
 }
 
-static const struct zf_model_config config = {.layers = 2, .kv_heads = 4, .head_dim = 8, .vocab = 1000};
+static const struct zf_model_config config = {.layers = 2, .kv_heads = 4, .head_dim = 8, .vocab = 1000},
+                                    one_layer = {.layers = 1, .kv_heads = 4, .head_dim = 8, .vocab = 1000};
 static const struct zf_params params = {.elements = 25 * 1048576};
 
 static struct zf_memory_request request(size_t batch, size_t micro, size_t row)
@@ -153,8 +155,11 @@ static void remedies_are_true(void **state)
     check(request(8, micro, 100), least, &again, ZF_OK);
     check(request(8, micro + 1, 100), least, &again, ZF_MEMORY);
 
-    check(request(8, 8, 1000), least, &e, ZF_MEMORY); /* not even one row of 1000 */
+    struct zf_memory_request r = request(8, 8, 1000); /* not even one row of 1000 */
+    r.config = &one_layer;                            /* whose recomputing gains nothing */
+    check(r, least, &e, ZF_MEMORY);
     assert_null(strstr(e.message, "set micro_batch"));
+    assert_null(strstr(e.message, "recompute"));
     size_t row = number_after(&e, "sequence_length = ");
     assert_int_equal(number_after(&e, "and micro_batch = "), 1);
     assert_true(row % 16 == 0 && row > 300);
@@ -162,6 +167,7 @@ static void remedies_are_true(void **state)
     check(request(8, 1, row + 16), least, &again, ZF_MEMORY);
 
     check(request(8, 0, 1000), 300 * MIB, &e, ZF_MEMORY);
+    assert_null(strstr(e.message, "recompute"));
     size_t missing = number_after(&e, "MiB (");
     (void)missing;
     struct zf_memory_request least_one = request(1, 1, 1);
@@ -170,6 +176,47 @@ static void remedies_are_true(void **state)
     char text[64];
     snprintf(text, sizeof text, "(%zu bytes) are missing", p.total - 300 * MIB);
     assert_non_null(strstr(e.message, text));
+}
+
+/* Named where it helps, with what else is needed; what it says fits, does. */
+static void recompute_is_advised(void **state)
+{
+    (void)state;
+    struct zf_err e, again;
+    struct zf_memory_plan p, q;
+    struct zf_memory_request r = request(8, 2, 100);
+    zf_memory_plan_make(&q, &r, SIZE_MAX);
+    r.recompute = true;
+    zf_memory_plan_make(&p, &r, SIZE_MAX);
+    assert_true(p.recompute && !q.recompute);
+    assert_int_equal(q.bytes[ZF_PLAN_ACTIVATIONS] - p.bytes[ZF_PLAN_ACTIVATIONS], 150 * MIB);
+    assert_int_equal(q.total - p.total, 150 * MIB);
+
+    const struct {
+        size_t micro, row, left; /* for activations, MiB */
+        const char *advice, *none;
+        size_t then_micro, then_row;
+    } cases[] = {
+        {8, 100, 350, "; set micro_batch = 3: that fits with 764.01 MiB; or recompute = yes: that fits with 664.01 MiB", "length", 8, 100},
+        {8, 100, 150, "; set micro_batch = 1: that fits with 564.00 MiB; or recompute = yes and micro_batch = 6: ", "length", 6, 100},
+        {8, 100, 80, "; set recompute = yes and micro_batch = 3: that fits with ", "length", 3, 100},
+        {0, 100, 80, "; set recompute = yes: that fits with ", "micro_batch = ", 0, 100},
+        {0, 1000, 80, "; set sequence_length = 320 and recompute = yes: that fits with ", "micro_batch = ", 0, 320},
+        {2, 1000, 80, "; set sequence_length = 320 and recompute = yes and micro_batch = 1: that fits with ", "more memory", 1, 320},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        size_t least = (400 + 64 + 1 + cases[i].left) * MIB;
+        r = request(8, cases[i].micro, cases[i].row);
+        check(r, least, &e, ZF_MEMORY);
+        if (!strstr(e.message, cases[i].advice) || strstr(e.message, cases[i].none)) fail_msg("case %zu: %s", i, e.message);
+        r = request(8, cases[i].then_micro, cases[i].then_row);
+        r.recompute = true;
+        check(r, least, &again, ZF_OK);
+    }
+    r = request(8, 8, 1000); /* on already, it is not named again */
+    r.recompute = true;
+    check(r, 600 * MIB, &e, ZF_MEMORY);
+    assert_null(strstr(e.message, "recompute"));
 }
 
 static void names_the_limit(void **state)
@@ -224,12 +271,20 @@ static void printed(void **state)
     assert_non_null(strstr(text, "  weights      100.00 MiB\n"));
     assert_non_null(strstr(text, "does not fit"));
     assert_null(strstr(text, "memory_limit")); /* not set */
+    assert_null(strstr(text, "recompute"));
+    free(text);
+    p.recompute = true;
+    f = open_memstream(&text, &size);
+    zf_memory_plan_print(f, &p, NULL);
+    fclose(f);
+    assert_non_null(strstr(text, "(micro_batch 2, 200 tokens, recompute)"));
     free(text);
     json_t *v = zf_memory_plan_json(&p, &l);
     assert_int_equal(json_integer_value(json_object_get(v, "total")), p.total);
     assert_int_equal(json_integer_value(json_object_get(json_object_get(v, "bytes"), "moments")), 200 * MIB);
     assert_true(json_is_false(json_object_get(v, "fits")));
     assert_true(json_is_null(json_object_get(json_object_get(v, "limits"), "cgroup")));
+    assert_true(json_is_true(json_object_get(v, "recompute")));
     json_decref(v);
     v = zf_memory_plan_json(&p, NULL);
     assert_null(json_object_get(v, "fits"));
@@ -248,9 +303,10 @@ static void bytes_text(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_add_up),       cmocka_unit_test(rows_in_bf16),      cmocka_unit_test(micro_batch),
-        cmocka_unit_test(exact_to_the_byte), cmocka_unit_test(remedies_are_true), cmocka_unit_test(names_the_limit),
-        cmocka_unit_test(enormous),          cmocka_unit_test(printed),           cmocka_unit_test(bytes_text)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(rows_add_up),       cmocka_unit_test(rows_in_bf16),
+                                       cmocka_unit_test(micro_batch),       cmocka_unit_test(exact_to_the_byte),
+                                       cmocka_unit_test(remedies_are_true), cmocka_unit_test(names_the_limit),
+                                       cmocka_unit_test(enormous),          cmocka_unit_test(printed),
+                                       cmocka_unit_test(bytes_text),        cmocka_unit_test(recompute_is_advised)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,59 @@
+/* Which processors this process computes on, and which of its threads get which: physical cores of the affinity mask, one processor each
+ * (a hyperthread's sibling adds heat, not speed), with the NUMA node of each.
+ *
+ * Nothing here is fatal: without a topology the processors of the mask are the cores, and the system places the threads. Any thread. */
+#ifndef ZF_KERNELS_CORES_H
+#define ZF_KERNELS_CORES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+enum { ZF_CORES_MAX = 4096 };
+
+struct zf_core_map {
+    int count;      /* threads worth having: the cores, or fewer where a quota says so; at least 1 */
+    int cores;      /* physical cores of the affinity mask: entries of core[], in the order of the machine */
+    int processors; /* of the mask, hyperthreads included */
+    int nodes;      /* NUMA nodes that have some of these cores; at least 1 */
+    double quota;   /* processors' worth of time that the cgroups allow; 0: no limit */
+    char loose[96]; /* why no thread is pinned on this machine; empty: threads may be */
+    struct zf_core {
+        int processor, node; /* as the system numbers them */
+    } core[ZF_CORES_MAX];
+};
+
+/* Of this machine, looked at once. */
+const struct zf_core_map *zf_cores(void);
+
+/* Who works on a core. */
+enum zf_core_use { ZF_CORES_COMPUTE, ZF_CORES_OPTIMIZER, ZF_CORES_LOADER, ZF_CORE_USES };
+
+/* The cores for one use: how many, and their indices in core[], ascending. With `lanes` (optimizer workers beside the compute pool) and
+ * four or more cores the three uses have cores of their own: every fourth is the optimizer's, so that each NUMA node has its share, the
+ * first is the loader's, the rest computes. Else all cores are for every use. Depends on map->count alone. */
+int zf_cores_for(const struct zf_core_map *map, enum zf_core_use use, bool lanes, int index[ZF_CORES_MAX]);
+
+/* Why `threads` threads that may use `cores` cores of the map are not pinned to them, one each; NULL: they are. */
+const char *zf_cores_loose(const struct zf_core_map *map, int threads, int cores);
+
+/* Are the pages of a block of this size spread over the nodes? Any thread may get any task, so no node is the right one; and a strict
+ * binding to one node runs out of memory while the others have some. */
+bool zf_cores_spread(const struct zf_core_map *map, size_t bytes);
+
+/* Asks for it: interleaved over the nodes of the map, a preference. Before the block is touched. False: it stays as it is. */
+bool zf_cores_spread_block(void *p, size_t bytes);
+
+/* A few lines for people: cores, nodes, who works where and why not pinned. threads: of the compute pool. */
+void zf_cores_print(FILE *to, const struct zf_core_map *map, int threads);
+
+/* "0-3,8": the processors of the cores in index[], into buffer, which is returned. */
+const char *zf_cores_text(const struct zf_core_map *map, const int *index, int count, char *buffer, size_t size);
+
+/* The parts behind zf_cores and zf_cores_spread_block, on any topology: tests give synthetic ones. */
+struct hwloc_topology;
+struct hwloc_bitmap_s;
+void zf_core_map_fill(struct zf_core_map *out, struct hwloc_topology *t, const struct hwloc_bitmap_s *mask, double quota);
+bool zf_core_map_interleave(const struct zf_core_map *map, struct hwloc_topology *t, void *p, size_t bytes);
+
+#endif
