@@ -179,7 +179,6 @@ static const struct limit {
     const char *has, *sentence;
 } limits[] = {
     {ZF_OPT_device, NOT_PLAN, "auto|host", "this version computes on the host only"},
-    {ZF_OPT_strategy, NOT_PLAN, "auto|gpu_only", "this version has one strategy, gpu_only"},
 };
 
 /* Kept, but nothing changes by them yet. */

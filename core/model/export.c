@@ -95,10 +95,35 @@ static enum zf_status put_piece(void *ctx, const float *x, size_t n, struct zf_e
     return zf_st_put(ctx, x, n * sizeof *x, e);
 }
 
+/* Masters that are not in the model's own block: a whole tensor at a time. */
+static enum zf_status put_elsewhere(const struct exporter *x, const struct zf_param *p, struct zf_st_sink *sink, bool *elsewhere,
+                                    struct zf_err *e)
+{
+    size_t rows, length, n;
+    float *all = malloc(p->rows * p->cols * sizeof *all);
+    if (!all) return zf_fail_memory(e, "the export");
+    enum zf_status s = x->m->hooks.masters(x->m->hooks.ctx, p, all, elsewhere, e);
+    file_rows(p, &rows, &length);
+    for (size_t at = 0; !s && *elsewhere && at < rows; at += n) {
+        n = rows_of_piece(rows, length);
+        if (n > rows - at) n = rows - at;
+        for (size_t i = 0; i < n * length; i++)
+            x->pinned[i] = p->transposed ? all[i % length * p->cols + at + i / length] : all[at * length + i];
+        s = put_piece(sink, x->pinned, n * length, e);
+    }
+    free(all);
+    return s;
+}
+
 static enum zf_status put(void *ctx, size_t index, struct zf_st_sink *sink, struct zf_err *e)
 {
     const struct exporter *x = ctx;
     const struct zf_param *p = &x->m->params.list[index];
+    if (x->m->hooks.masters) {
+        bool elsewhere;
+        enum zf_status s = put_elsewhere(x, p, sink, &elsewhere, e);
+        if (s || elsewhere) return s == ZF_NUMERIC ? zf_fail(e, s, p->name, "%s", e->message) : s;
+    }
     const void *block = x->m->master ? x->m->master : x->m->weights;
     enum zf_status s = each_piece(x->m, block, x->m->master ? ZF_F32 : x->m->dtype, p, x->pinned, put_piece, sink, e);
     return s == ZF_NUMERIC ? zf_fail(e, s, p->name, "%s", e->message) : s;

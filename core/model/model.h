@@ -20,6 +20,8 @@ struct zf_model_hooks {
     void *ctx;
     enum zf_status (*before_layer)(void *ctx, int layer, struct zf_err *e);
     enum zf_status (*after_layer)(void *ctx, int layer, struct zf_err *e);
+    /* Where masters are that no longer lie in `master`: all of a parameter, [rows][cols], to host memory. NULL, or *elsewhere false: in `master`. */
+    enum zf_status (*masters)(void *ctx, const struct zf_param *p, float *out, bool *elsewhere, struct zf_err *e);
 };
 
 struct zf_model {

@@ -33,7 +33,9 @@ enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e
         zf_window_start(&x->window, &p->policy, p->step, before, own, p->parameters);
         before += own;
     }
-    return zf_policy_selects(&p->policy) ? ZF_OK : assign_all(p, p->policy.ratio >= 1, e);
+    if (!zf_policy_selects(&p->policy)) ZF_TRY(assign_all(p, p->policy.ratio >= 1, e));
+    zf_pipeline_release_masters(p);
+    return ZF_OK;
 }
 
 enum zf_status zf_pipeline_settle(struct zf_pipeline *p, struct zf_err *e)

@@ -65,6 +65,9 @@ enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e
 
 /* owners.c */
 enum zf_status zf_pipeline_select(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e); /* with this step's scores; waits */
+enum zf_status zf_pipeline_masters_of(void *ctx, const struct zf_param *param, float *out, bool *elsewhere, struct zf_err *e);
+/* The model's own block of masters is given back when nobody needs it any more. */
+void zf_pipeline_release_masters(struct zf_pipeline *p);
 /* The channels that are `chosen` become the device half's, all others the CPU half's, with their state. Lanes are idle. */
 enum zf_status zf_pipeline_assign(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, size_t count, struct zf_err *e);
 

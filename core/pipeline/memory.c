@@ -258,7 +258,7 @@ enum zf_status zf_pipeline_open(struct zf_pipeline *p, struct zf_model *m, struc
         zf_pipeline_close(p);
         return s;
     }
-    m->hooks = (struct zf_model_hooks){.ctx = p, .before_layer = zf_pipeline_before_layer, .after_layer = zf_pipeline_after_layer};
+    m->hooks = (struct zf_model_hooks){.ctx = p, .before_layer = zf_pipeline_before_layer, .after_layer = zf_pipeline_after_layer, .masters = zf_pipeline_masters_of};
     return ZF_OK;
 }
 

@@ -382,36 +382,58 @@ enum zf_status zf_pipeline_select(struct zf_pipeline *p, struct zf_matrix *x, st
     return s;
 }
 
-enum zf_status zf_pipeline_masters(struct zf_pipeline *p, const struct zf_param *param, size_t first, size_t count, float *out,
-                                   struct zf_err *e)
+static const struct zf_matrix *matrix_of(const struct zf_pipeline *p, const struct zf_param *param)
 {
-    ZF_TRY(zf_pipeline_sync(p, e));
-    for (size_t i = 0; i < p->vectors; i++) {
-        const struct zf_vector *v = &p->vector[i];
-        if (v->param != param) continue;
-        const float *from = v->state.master ? v->state.master : p->model->master + param->offset;
-        ZF_TRY(zf_pipeline_copy(p, p->compute, out, from, param->cols * sizeof *out, e));
-        return p->device->type->lane_sync(p->compute, e);
-    }
-    const struct zf_matrix *x = NULL;
-    for (size_t i = 0; i < p->matrices && !x; i++)
-        if (p->matrix[i].param == param) x = &p->matrix[i];
-    if (!x || !x->assigned || x->device.borrowed) {
-        ZF_TRY(zf_pipeline_copy(p, p->compute, out, p->model->master + param->offset + first * param->cols,
-                                count * param->cols * sizeof *out, e));
+    for (size_t i = 0; i < p->matrices; i++)
+        if (p->matrix[i].param == param) return &p->matrix[i];
+    return NULL;
+}
+
+static const struct zf_vector *vector_of(const struct zf_pipeline *p, const struct zf_param *param)
+{
+    for (size_t i = 0; i < p->vectors; i++)
+        if (p->vector[i].param == param) return &p->vector[i];
+    return NULL;
+}
+
+enum zf_status zf_pipeline_masters_of(void *ctx, const struct zf_param *param, float *out, bool *elsewhere, struct zf_err *e)
+{
+    struct zf_pipeline *p = ctx;
+    const struct zf_vector *v = vector_of(p, param);
+    const struct zf_matrix *x = matrix_of(p, param);
+    *elsewhere = v ? v->state.master != NULL : x && x->assigned && !x->device.borrowed && (x->cpu.rows || p->model->dtype != ZF_F32);
+    if (!*elsewhere) return ZF_OK;
+    ZF_TRY(zf_pipeline_settle(p, e));
+    if (v) {
+        ZF_TRY(zf_pipeline_copy(p, p->compute, out, v->state.master, param->cols * sizeof *out, e));
         return p->device->type->lane_sync(p->compute, e);
     }
     struct array device[ARRAYS];
     arrays_of(p, x, &x->device, device);
-    for (size_t s = 0; s < x->device.rows; s++) { /* one at a time: an export is rare */
-        uint32_t c = x->order[s], slot = device[0].by_channel ? c : (uint32_t)s;
-        if (c < first || c >= first + count) continue;
-        ZF_TRY(zf_pipeline_copy(p, p->compute, out + (c - first) * x->length, device[0].base + (size_t)slot * x->length,
-                                x->length * sizeof *out, e));
+    for (size_t s = 0; s < x->device.rows; s++) {
+        size_t channel = x->order[s], slot = device[0].by_channel ? channel : s;
+        ZF_TRY(zf_pipeline_copy(p, p->compute, out + channel * x->length, device[0].base + slot * x->length, x->length * sizeof *out, e));
     }
-    for (size_t r = 0; r < x->cpu.rows; r++) {
-        uint32_t c = x->order[x->device.rows + r];
-        if (c >= first && c < first + count) memcpy(out + (c - first) * x->length, x->cpu.master + r * x->length, x->length * sizeof *out);
-    }
+    for (size_t r = 0; r < x->cpu.rows; r++)
+        memcpy(out + x->order[x->device.rows + r] * x->length, x->cpu.master + r * x->length, x->length * sizeof *out);
     return p->device->type->lane_sync(p->compute, e);
+}
+
+enum zf_status zf_pipeline_masters(struct zf_pipeline *p, const struct zf_param *param, float *out, struct zf_err *e)
+{
+    bool elsewhere;
+    ZF_TRY(zf_pipeline_masters_of(p, param, out, &elsewhere, e));
+    if (elsewhere) return ZF_OK;
+    ZF_TRY(zf_pipeline_copy(p, p->compute, out, p->model->master + param->offset, param->rows * param->cols * sizeof *out, e));
+    return p->device->type->lane_sync(p->compute, e);
+}
+
+void zf_pipeline_release_masters(struct zf_pipeline *p)
+{
+    struct zf_model *m = p->model;
+    if (!m->master || m->dtype == ZF_F32 || p->matrices + p->vectors < m->params.count) return; /* frozen parameters have theirs there */
+    for (size_t i = 0; i < p->matrices; i++)
+        if (!p->matrix[i].assigned || p->matrix[i].device.borrowed) return;
+    p->device->type->free(p->device, m->master);
+    m->master = NULL;
 }

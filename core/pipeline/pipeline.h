@@ -157,9 +157,8 @@ enum zf_status zf_pipeline_change(struct zf_pipeline *p, const struct zf_policy 
 /* Every matrix selects anew at its next window start. */
 void zf_pipeline_reselect(struct zf_pipeline *p);
 
-/* Masters of channels first .. first+count of a parameter, [count][cols], from whoever holds them. Waits; between steps. */
-enum zf_status zf_pipeline_masters(struct zf_pipeline *p, const struct zf_param *param, size_t first, size_t count, float *out,
-                                   struct zf_err *e);
+/* Masters of a parameter, [rows][cols], from whoever holds them, as they are now. Waits; between steps. */
+enum zf_status zf_pipeline_masters(struct zf_pipeline *p, const struct zf_param *param, float *out, struct zf_err *e);
 
 /* Bytes of the CPU half: state, slots, staging, sums. */
 struct zf_pipeline_memory {

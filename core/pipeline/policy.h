@@ -32,6 +32,8 @@ struct zf_policy {
  * not be auto any more. */
 struct zf_policy zf_policy_of(const struct zf_options *o, enum zf_dtype dtype, uint32_t interval);
 
+enum { ZF_INTERVAL_AT_START = 4 }; /* of update_interval = auto */
+
 /* Whether there is a CPU half that is updated, and one that may be selected from. */
 bool zf_policy_offloads(const struct zf_policy *p);
 bool zf_policy_selects(const struct zf_policy *p);

@@ -276,6 +276,7 @@ static enum zf_status after_norm(struct zf_pipeline *p, bool counts, float clip,
         ZF_TRY(zf_pipeline_record(p, p->host, p->cpu, p->folded, e));
         ZF_TRY(zf_pipeline_wait(p, p->device, p->d2h, p->folded, e)); /* slots are used again in the next step */
     }
+    if (p->model->master) zf_pipeline_release_masters(p);
     if (counts) p->last_clip = clip;
     p->step++;
     return ZF_OK;

@@ -37,6 +37,7 @@ static void plan_for(struct zf_memory_plan *p, const struct zf_memory_request *r
     *p = (struct zf_memory_plan){.tokens = multiply(micro_batch, row), .micro_batch = micro_batch, .recompute = r->recompute};
     const struct zf_model_config *c = r->config;
     struct zf_workspace_sizes w = {.activations = SIZE_MAX};
+    const struct zf_pipeline_sizes *h = &r->halves;
     enum zf_keep keep = !r->training ? ZF_KEEP_NOTHING : r->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL;
     size_t n = r->params->elements, wide = sizeof(float), narrow = r->dtype == ZF_BF16 ? wide / 2 : wide,
            tokens = r->training || p->tokens < ZF_CACHE_PREFILL ? p->tokens : ZF_CACHE_PREFILL;
@@ -45,12 +46,17 @@ static void plan_for(struct zf_memory_plan *p, const struct zf_memory_request *r
     p->bytes[ZF_PLAN_WEIGHTS] = multiply(n, narrow + (r->training && narrow != wide ? wide : 0)); /* visible ones, and masters */
     p->bytes[ZF_PLAN_GRADIENTS] = r->training ? multiply(n, wide) : 0;
     p->bytes[ZF_PLAN_MOMENTS] = r->training ? multiply(n, 2 * wide) : 0;
+    if (r->training && h->cpu_state) { /* masters are read as one block before the halves take theirs */
+        p->bytes[ZF_PLAN_MOMENTS] = h->device_state;
+        p->bytes[ZF_PLAN_CPU_HALF] = h->cpu_state;
+        p->bytes[ZF_PLAN_SLOTS] = add(h->slots, h->device_staging);
+    }
     p->bytes[ZF_PLAN_ACTIVATIONS] = w.activations;
     p->bytes[ZF_PLAN_LOGITS] = w.logits;
     p->bytes[ZF_PLAN_CACHE] = r->training ? 0 : multiply(multiply(row, c->layers), multiply(2 * narrow, c->kv_heads * c->head_dim));
     p->bytes[ZF_PLAN_BATCH] = add(w.batch, r->loaders ? multiply(r->loaders, zf_loader_bytes(p->tokens)) : 0);
     p->bytes[ZF_PLAN_DATA] = r->data_bytes;
-    p->bytes[ZF_PLAN_OTHER] = OTHER_BYTES;
+    p->bytes[ZF_PLAN_OTHER] = add(OTHER_BYTES, h->other);
     for (int i = 0; i < ZF_PLAN_ROWS; i++) p->total = add(p->total, p->bytes[i]);
 }
 

@@ -5,6 +5,7 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include "core/model/family.h"
+#include "core/pipeline/measure.h"
 #include <stddef.h>
 #include <stdio.h>
 
@@ -29,7 +30,9 @@ size_t zf_memory_oom_kills(const char *root);
 enum zf_plan_row {
     ZF_PLAN_WEIGHTS,
     ZF_PLAN_GRADIENTS,
-    ZF_PLAN_MOMENTS,
+    ZF_PLAN_MOMENTS, /* the device half's state, but for masters */
+    ZF_PLAN_CPU_HALF,
+    ZF_PLAN_SLOTS, /* gradients, sums, updates on their way between the halves */
     ZF_PLAN_ACTIVATIONS,
     ZF_PLAN_LOGITS,
     ZF_PLAN_CACHE,
@@ -58,6 +61,7 @@ struct zf_memory_request {
     bool training;          /* false: forward only (check of generate) */
     bool recompute;         /* in training: layers keep their inputs only */
     enum zf_dtype dtype;    /* of weights and activations */
+    struct zf_pipeline_sizes halves; /* of the policy; zeros: all is the device half's */
 };
 void zf_memory_plan_make(struct zf_memory_plan *out, const struct zf_memory_request *r, size_t limit);
 

@@ -6,8 +6,8 @@
 
 const char *zf_plan_row_name(enum zf_plan_row r)
 {
-    static const char *const names[ZF_PLAN_ROWS] = {"weights", "gradients", "moments", "activations", "logits",
-                                                    "cache",   "batch",     "data",    "other"};
+    static const char *const names[ZF_PLAN_ROWS] = {"weights", "gradients", "moments", "CPU half", "slots", "activations",
+                                                    "logits",  "cache",     "batch",   "data",     "other"};
     return (unsigned)r < ZF_PLAN_ROWS ? names[r] : "?";
 }
 

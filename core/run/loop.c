@@ -40,7 +40,8 @@ static enum zf_status micro_batches(struct zf_trainer *t, struct zf_loader *l, c
                                     struct zf_err *e)
 {
     for (;;) {
-        ZF_TRY(zf_model_step(&t->model, &load->batch, backward, scale, t->optimizer.loss, e));
+        if (backward && load->ends) zf_pipeline_last(&t->pipeline);
+        ZF_TRY(zf_model_step(&t->model, &load->batch, backward, scale, t->pipeline.loss, e));
         ZF_TRY(between(t, e));
         if (load->ends) return ZF_OK;
         ZF_TRY(next_load(l, &load, e));
@@ -60,11 +61,11 @@ static enum zf_status validation_loss(struct zf_trainer *t, uint64_t rows, struc
             .data = &t->setup->valid, .count = rows, .step_rows = rows, .micro_batch = p->micro_batch, .room_tokens = p->tokens},
         e));
     enum zf_status s;
-    ZF_GOTO(end, s, zf_optimizer_begin_loss(&t->optimizer, e));
+    ZF_GOTO(end, s, zf_pipeline_begin_loss(&t->pipeline, e));
     ZF_GOTO(end, s, next_load(l, &load, e));
     r->tokens = load->label_tokens;
     ZF_GOTO(end, s, micro_batches(t, l, load, false, 0, e));
-    ZF_GOTO(end, s, zf_optimizer_loss(&t->optimizer, &sum, e));
+    ZF_GOTO(end, s, zf_pipeline_loss(&t->pipeline, &sum, e));
     r->loss = r->tokens ? sum / (double)r->tokens : NAN;
 end:
     t->profile.data_cpu += zf_loader_cpu(l);
@@ -182,6 +183,11 @@ static enum zf_status judge(struct zf_trainer *t, bool *enough, struct zf_err *e
     return ZF_OK;
 }
 
+static bool score_now(const struct zf_trainer *t)
+{
+    return t->o->score_every && (t->step + 1) % (uint64_t)t->o->score_every == 0;
+}
+
 /* One optimizer step. ZF_STOPPED: dropped because of a signal. */
 static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, struct zf_err *e)
 {
@@ -198,10 +204,11 @@ static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, s
         r->loss = r->norm.norm = r->norm.loss = NAN;
         r->norm.clip = 1;
         while (!load->ends) ZF_TRY(next_load(t->loader, &load, e));
+        ZF_TRY(zf_pipeline_skip(&t->pipeline, r->rate, e));
     } else {
-        ZF_TRY(zf_optimizer_begin(&t->optimizer, e));
+        ZF_TRY(zf_pipeline_begin(&t->pipeline, r->rate, score_now(t), e));
         ZF_TRY(micro_batches(t, t->loader, load, true, 1.0f / (float)r->label_tokens, e));
-        ZF_TRY(zf_optimizer_step(&t->optimizer, &t->rule, r->rate, &r->norm, e));
+        ZF_TRY(zf_pipeline_finish(&t->pipeline, &r->norm, e));
         r->loss = r->norm.loss / (double)r->label_tokens;
     }
     double busy = t->device->type->lane_busy(t->model.lane);
@@ -307,6 +314,7 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
         if (s) return s;
     }
     *end = ZF_END_DONE;
+    ZF_TRY(zf_pipeline_drain(&t->pipeline, e));
     if (!t->setup->valid.rows || t->validated == t->step) return ZF_OK;
     bool enough;
     enum zf_status s = judge(t, &enough, e);

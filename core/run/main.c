@@ -116,6 +116,7 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
     else if (resume)
         o->resume = ZF_RESUME_NEVER;
     zf_options_validate(o, false, &errors, &notes);
+    zf_policy_check(o, &errors);
     bool over = false;
     if (!errors.count) zf_train_look(o, &over, &one); /* a run that is over needs its files no more */
     if (!over) check_files(o, &errors);

@@ -288,6 +288,16 @@ static void estimate(const struct zf_setup *s, const struct zf_strings *files, s
     if (!zf_cache_used(s->o->cache, size)) *bytes += times * tokens * sizeof(int32_t);
 }
 
+/* The plan under a strategy. */
+static void plan_policy(struct zf_setup *s, enum zf_choice_strategy strategy)
+{
+    struct zf_options o = *s->o; /* shares what it points to */
+    o.strategy = s->strategy = strategy;
+    s->policy = zf_policy_of(&o, s->dtype, ZF_INTERVAL_AT_START);
+    zf_pipeline_measure(&s->request.halves, &s->params, &s->policy, s->dtype);
+    zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
+}
+
 static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes, struct zf_err *e)
 {
     const struct zf_options *o = s->o;
@@ -301,7 +311,12 @@ static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes
                                             .training = true,
                                             .recompute = o->recompute,
                                             .dtype = s->dtype};
-    zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
+    plan_policy(s, o->strategy == ZF_STRATEGY_AUTO ? ZF_STRATEGY_GPU_ONLY : o->strategy);
+    if (o->strategy == ZF_STRATEGY_AUTO && s->plan.total > s->limits.least) {
+        struct zf_memory_plan gpu_only = s->plan;
+        plan_policy(s, ZF_STRATEGY_ZENFLOW);
+        if (s->plan.total >= gpu_only.total) plan_policy(s, ZF_STRATEGY_GPU_ONLY); /* where both halves share one memory it is no smaller */
+    }
     return s->rows_only ? ZF_OK : zf_memory_plan_check(&s->plan, &s->request, &s->limits, e);
 }
 

@@ -12,6 +12,7 @@
 #include "core/config/options.h"
 #include "core/data/dataset.h"
 #include "core/model/model.h"
+#include "core/pipeline/policy.h"
 #include "core/plan/memory.h"
 
 struct zf_setup {
@@ -36,6 +37,8 @@ struct zf_setup {
     struct zf_memory_limits limits;
     struct zf_memory_plan plan;
     struct zf_memory_request request;
+    enum zf_choice_strategy strategy; /* the option, `auto` resolved */
+    struct zf_policy policy;          /* what it stands for at the start */
     double told;     /* when progress was last told */
     double data_cpu; /* processor seconds that zf_setup_data took */
     struct zf_err_list notes;

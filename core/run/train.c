@@ -100,7 +100,7 @@ static enum zf_status resolve(struct zf_options *o, const struct zf_setup *s, st
     const struct {
         bool wanted;
         const char *name, *value;
-    } rows[] = {{o->strategy == ZF_STRATEGY_AUTO, "strategy", "gpu_only"},
+    } rows[] = {{o->strategy == ZF_STRATEGY_AUTO, "strategy", zf_option_table[ZF_OPT_strategy].choices[s->strategy]},
                 {o->device == ZF_DEVICE_AUTO, "device", "host"},
                 {o->dtype == ZF_DTYPE_AUTO, "dtype", dtype},
                 {o->bus_dtype == ZF_BUS_DTYPE_AUTO, "bus_dtype", dtype},
@@ -156,7 +156,6 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
     ZF_TRY(zf_model_open(&t->model, &s->config, o->path[0] ? &s->hf : NULL, (uint64_t)o->seed, s->dtype, true, t->device, e));
     ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
     ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->longest_row, o->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, e));
-    ZF_TRY(zf_optimizer_init(&t->optimizer, &t->model, e));
     t->order = (struct zf_order){.seed = (uint64_t)o->seed, .rows = s->train.rows, .shuffle = o->shuffle};
     t->schedule = (struct zf_schedule){.kind = (enum zf_schedule_kind)o->schedule,
                                        .rate = o->learning_rate,
@@ -170,6 +169,7 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
                                     .clip_norm = o->clip_norm,
                                     .stochastic = o->stochastic_rounding,
                                     .seed = (uint64_t)o->seed};
+    ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, NULL, &s->policy, &t->rule, e));
     uint64_t first = t->step * (uint64_t)o->batch_size;
     return zf_loader_start(&t->loader,
                            &(struct zf_loader_options){.data = &s->train,
@@ -228,7 +228,7 @@ static void broken_run(struct zf_trainer *t, const struct zf_err *why)
 static void close_trainer(struct zf_trainer *t)
 {
     zf_loader_stop(t->loader);
-    zf_optimizer_free(&t->optimizer);
+    zf_pipeline_close(&t->pipeline);
     zf_model_close(&t->model);
     if (t->device) t->device->type->close(t->device);
     zf_journal_close(t->journal);

@@ -4,7 +4,7 @@
 #define ZF_RUN_TRAINER_H
 
 #include "core/data/loader.h"
-#include "core/optim/optimizer.h"
+#include "core/pipeline/pipeline.h"
 #include "core/optim/schedule.h"
 #include "core/run/choices.h"
 #include "core/run/profile.h"
@@ -31,7 +31,7 @@ struct zf_trainer {
 
     struct zf_device *device;
     struct zf_model model;
-    struct zf_optimizer optimizer;
+    struct zf_pipeline pipeline;
     struct zf_order order;
     struct zf_loader *loader; /* of the training rows, from `step` to the run's end */
     struct zf_schedule schedule;

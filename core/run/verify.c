@@ -2,7 +2,7 @@
 #include "core/run/verify.h"
 
 #include "checkpoints/hf.h"
-#include "core/optim/optimizer.h"
+#include "core/pipeline/pipeline.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -34,7 +34,7 @@ struct job {
     struct zf_hf hf;
     struct zf_safetensors golden;
     struct zf_model model;
-    struct zf_optimizer optimizer;
+    struct zf_pipeline pipeline;
     struct zf_batch batch;
     struct table table;
     float *ours, *turned, *theirs; /* [largest tensor, or logits]; the first two pinned */
@@ -189,8 +189,9 @@ static enum zf_status compare_logits(struct job *j, struct zf_err *e)
 
 static enum zf_status forward_backward(struct job *j, struct zf_err *e)
 {
-    ZF_TRY(zf_optimizer_begin(&j->optimizer, e));
-    return zf_model_step(&j->model, &j->batch, true, 1.0f / (float)j->batch.label_tokens, j->optimizer.loss, e);
+    ZF_TRY(zf_pipeline_begin(&j->pipeline, 1e-3, false, e));
+    zf_pipeline_last(&j->pipeline);
+    return zf_model_step(&j->model, &j->batch, true, 1.0f / (float)j->batch.label_tokens, j->pipeline.loss, e);
 }
 
 /* The limit of a gradient is relative to its own norm, or to its share of the whole where it is small: gradients that are zero in theory
@@ -239,12 +240,11 @@ static enum zf_status compare_training(struct job *j, struct zf_err *e)
     float *losses = malloc(t->elements * sizeof *losses);
     if (!losses) return zf_fail_memory(e, "losses");
     enum zf_status s = zf_st_floats(losses, t, 0, t->elements, e);
-    const struct zf_adam_rule rule = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
     double worst = 0;
     for (size_t i = 0; !s && i < t->elements; i++) {
         struct zf_step_norm norm;
         s = forward_backward(j, e);
-        if (!s) s = zf_optimizer_step(&j->optimizer, &rule, 1e-3, &norm, e);
+        if (!s) s = zf_pipeline_finish(&j->pipeline, &norm, e);
         if (s) break;
         double loss = norm.loss / (double)j->batch.label_tokens, off = fabs(loss - losses[i]) / fabs(losses[i]);
         if (!(off <= worst)) worst = off;
@@ -278,7 +278,9 @@ static enum zf_status compare(struct job *j, struct zf_err *e)
     ZF_TRY(zf_model_open(&j->model, &config, &j->hf, 0, j->v->dtype, true, j->device, e));
     ZF_TRY(make_batch(j, e));
     ZF_TRY(zf_model_reserve(&j->model, j->batch.tokens, j->length, ZF_KEEP_ALL, e));
-    ZF_TRY(zf_optimizer_init(&j->optimizer, &j->model, e));
+    const struct zf_policy gpu_only = {.ratio = 1, .interval = 1, .cpu_half = true, .bus = j->v->dtype};
+    const struct zf_adam_rule rule = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
+    ZF_TRY(zf_pipeline_open(&j->pipeline, &j->model, NULL, &gpu_only, &rule, e));
 
     size_t largest = j->batch.tokens * config.vocab;
     for (size_t i = 0; i < j->model.params.count; i++) {
@@ -294,7 +296,7 @@ static enum zf_status compare(struct job *j, struct zf_err *e)
     ZF_TRY(compare_logits(j, e));
     ZF_TRY(forward_backward(j, e));
     ZF_TRY(compare_gradients(j, e));
-    ZF_TRY(zf_optimizer_loss(&j->optimizer, &loss, e));
+    ZF_TRY(zf_pipeline_loss(&j->pipeline, &loss, e));
     ZF_TRY(golden_floats(j, "loss", "", 1, &found, e));
     if (!found) return zf_fail(e, ZF_FORMAT, j->v->golden, "it has no tensor loss [1]");
     loss /= (double)j->batch.label_tokens;
@@ -324,7 +326,7 @@ enum zf_status zf_verify_run(const struct zf_verify *v, FILE *out, struct zf_err
     struct job j = {.v = v, .limits = &limits[v->dtype]};
     enum zf_status s = compare(&j, e);
     if (!s) s = report(&j, out, e);
-    zf_optimizer_free(&j.optimizer);
+    zf_pipeline_close(&j.pipeline);
     zf_model_close(&j.model);
     zf_batch_free(&j.batch);
     if (j.device) {

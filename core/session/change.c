@@ -1,6 +1,8 @@
 /* See change.h. */
 #include "core/session/change.h"
 
+#include "core/pipeline/policy.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -163,7 +165,11 @@ enum zf_status zf_changes_make(struct zf_changes *out, const struct zf_options *
     ZF_TRY(zf_options_copy(&out->wanted, now, e));
     ZF_TRY(set_all(out, now, words, count, place, e));
     ZF_TRY(list_changes(out, now, place, e));
-    enum zf_status s = out->count ? zf_options_validate(&out->wanted, false, &errors, NULL) : ZF_OK;
+    if (out->count) {
+        zf_options_validate(&out->wanted, false, &errors, NULL);
+        zf_policy_check(&out->wanted, &errors);
+    }
+    enum zf_status s = zf_err_list_status(&errors);
     if (errors.count) *e = errors.list[0];
     zf_err_list_free(&errors);
     if (!s) questions(out, now, place);

@@ -29,7 +29,7 @@ static void result_take(struct result *a, struct run *r)
         size_t n = p->rows * p->cols;
         float *visible = run_weights(r, p), *both = realloc(visible, 2 * n * sizeof *both);
         assert_non_null(both);
-        ok(zf_pipeline_masters(&r->pipeline, p, 0, p->rows, both + n, &e));
+        ok(zf_pipeline_masters(&r->pipeline, p, both + n, &e));
         a->weights[a->count] = both;
         a->size[a->count++] = 2 * n;
     }
