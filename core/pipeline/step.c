@@ -284,6 +284,7 @@ static enum zf_status after_norm(struct zf_pipeline *p, bool counts, float clip,
 
 enum zf_status zf_pipeline_finish(struct zf_pipeline *p, struct zf_step_norm *out, struct zf_err *e)
 {
+    if (p->device->type->lane_phase) p->device->type->lane_phase(p->compute, ZF_PHASE_UPDATE);
     ISSUE(p, clip_factor, e, .partial = p->partial, .count = p->partials, .loss = p->loss, .clip_norm = p->rule.clip_norm, .out = p->norm);
     ZF_TRY(zf_pipeline_copy(p, p->compute, p->seen, p->norm, sizeof *p->seen, e));
     ZF_TRY(zf_pipeline_record(p, p->device, p->compute, p->normed, e));
