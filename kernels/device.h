@@ -76,13 +76,13 @@ struct zf_event;
 
 struct zf_device_options {
     int threads;      /* 0: the physical cores of the affinity mask */
-    const char *isa;  /* host: force a path (scalar, avx2, avx512); NULL: the best there is */
+    const char *isa;  /* host: force a path (scalar, avx2, avx512, avx512+amx); NULL: the best there is */
     bool synchronous; /* run each op inside the call that issues it, for debugging */
     uint64_t jitter;  /* host: a delay before each piece of work, of random length from this seed; to find what waits for too little. 0: none */
 };
 
 struct zf_device_info {
-    char description[256]; /* "2 threads, avx512, oneDNN 2.6.3 (avx512_core_amx_bf16)" */
+    char description[256]; /* "2 threads, avx512+amx, oneDNN 2.6.3 (avx512_core_amx_bf16)" */
     char isa[32];          /* which path own kernels take */
     char products[64];     /* library and version of matrix products, with what it dispatches to: part of what "same bits" means */
     int threads;

@@ -9,11 +9,11 @@
  * (Q', O': transposed, once a block). Everything here is one small product, multiply(), with an order of summation that
  * does not depend on how it is cut into registers; that is why the paths may cut it differently and still give equal bits.
  *
- * In bf16 tiles of keys and values are widened as they are read, everything between inputs and outputs is fp32, and gradients of keys and
+ * In bf16 (where AMX does not do it: attention_amx.h) tiles of keys and values are widened as they are read, everything between inputs and outputs is fp32, and gradients of keys and
  * values are summed on the stack.
  *
  * Stack: under 1 MiB a task. Tasks write disjoint outputs and may run in any order, on any threads. */
-#include "kernels/host/path.h"
+#include "kernels/host/attention.h"
 #include "kernels/host/vec.h"
 
 #include <float.h>
@@ -31,18 +31,6 @@ enum {
     NV = 1,
 #endif
 };
-
-#define ALWAYS static inline __attribute__((always_inline))
-
-static size_t least(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static size_t ceil_div(size_t a, size_t b)
-{
-    return a / b + (a % b != 0);
-}
 
 static size_t padded(size_t head_dim)
 {
@@ -300,54 +288,12 @@ static void attend(const struct zf_attention_args *a, const struct block *b)
     scatter(b, rows, run.scale, a->o, a->ldo);
 }
 
-/* The work of a forward task for one key/value head: block `index` of a segment with more than a block of rows, or all of some
- * short segments that together have no more than one. */
-struct share {
-    size_t first, end, index;
-};
-
-/* Walks the segments to share `want`, and returns how many shares there are up to it, it included. Shares are made so that many tiny
- * segments do not make as many tasks, each of which would have to walk. */
-static size_t find_share(const struct zf_attention_args *a, size_t want, struct share *out)
-{
-    size_t group = a->heads / a->kv_heads, capacity = block_rows(a->head_dim), done = 0, open = 0;
-    struct share gathered = {0};
-    for (size_t i = 0; i < a->segment_count; i++) {
-        size_t rows = a->segments[i].q_count * group;
-        if (!rows) continue;
-        if (open && open + rows > capacity) {
-            if (done++ == want) {
-                *out = gathered;
-                return done;
-            }
-            open = 0;
-        }
-        if (rows > capacity) {
-            size_t blocks = ceil_div(rows, capacity);
-            if (want - done < blocks) { /* the last block has the most keys: first */
-                *out = (struct share){i, i + 1, blocks - 1 - (want - done)};
-                return want + 1;
-            }
-            done += blocks;
-            continue;
-        }
-        if (!open) gathered.first = i;
-        gathered.end = i + 1;
-        open += rows;
-    }
-    if (open) {
-        *out = gathered;
-        done++;
-    }
-    return done;
-}
-
 static size_t attention_tasks(const void *args)
 {
     const struct zf_attention_args *a = args;
     struct share share;
     if (!a->kv_heads || !a->head_dim) return 0;
-    return find_share(a, SIZE_MAX, &share) * a->kv_heads;
+    return find_share(a, block_rows(a->head_dim), SIZE_MAX, &share) * a->kv_heads;
 }
 
 static void attention_run(const void *args, size_t task)
@@ -355,7 +301,7 @@ static void attention_run(const void *args, size_t task)
     const struct zf_attention_args *a = args;
     struct share share = {0};
     struct block b;
-    find_share(a, task / a->kv_heads, &share);
+    find_share(a, block_rows(a->head_dim), task / a->kv_heads, &share);
     for (size_t i = share.first; i < share.end; i++) {
         if (!a->segments[i].q_count) continue;
         block_init(&b, &a->segments[i], task % a->kv_heads, a->heads / a->kv_heads, a->head_dim, share.index);

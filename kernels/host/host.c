@@ -1,5 +1,6 @@
 /* The host backend: any x86-64 processor. Open, close, info; the choice of the instruction-set path. */
 #include "kernels/cores.h"
+#include "kernels/host/attention_amx.h"
 #include "kernels/host/host.h"
 
 #include <stdio.h>
@@ -14,6 +15,11 @@ static bool have_avx512(void)
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
 }
 
+static bool have_amx(void)
+{
+    return have_avx512() && zf_host_amx();
+}
+
 static bool have_avx2(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -24,20 +30,30 @@ static bool have_scalar(void)
     return true;
 }
 
-/* Best first. */
+/* Best first. The first is the second but for attention in bf16. */
 static const struct {
+    const char *name;
     const struct zf_host_path *path;
     bool (*have)(void);
-} paths[] = {{&zf_host_path_avx512, have_avx512}, {&zf_host_path_avx2, have_avx2}, {&zf_host_path_scalar, have_scalar}};
+    bool amx;
+} paths[] = {{"avx512+amx", &zf_host_path_avx512, have_amx, true},
+             {"avx512", &zf_host_path_avx512, have_avx512, false},
+             {"avx2", &zf_host_path_avx2, have_avx2, false},
+             {"scalar", &zf_host_path_scalar, have_scalar, false}};
 
-static enum zf_status choose_path(const struct zf_host_path **out, const char *forced, struct zf_err *e)
+static enum zf_status choose_path(struct zf_host_path *out, const char *forced, struct zf_err *e)
 {
     char names[64] = "";
     __builtin_cpu_init();
     for (size_t i = 0; i < sizeof paths / sizeof *paths; i++) {
-        bool have = paths[i].have(), wanted = !forced || !strcmp(forced, paths[i].path->name);
-        if (wanted && have) {
-            *out = paths[i].path;
+        bool wanted = !forced || !strcmp(forced, paths[i].name);
+        if (wanted && paths[i].have()) {
+            *out = *paths[i].path;
+            out->name = paths[i].name;
+            if (paths[i].amx) {
+                out->typed[ZF_BF16].attention = &zf_host_attention_amx;
+                out->typed[ZF_BF16].attention_backward = &zf_host_attention_backward_amx;
+            }
             return ZF_OK;
         }
         if (wanted && forced)
@@ -46,7 +62,7 @@ static enum zf_status choose_path(const struct zf_host_path **out, const char *f
                            "leave it out to take the best there is",
                            forced);
         size_t n = strlen(names);
-        snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", paths[i].path->name);
+        snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", paths[i].name);
     }
     return zf_fail(e, ZF_USAGE, NULL, "there is no instruction set \"%s\"; known are: %s", forced, names);
 }
@@ -82,7 +98,7 @@ static void place(struct zf_host *h)
 
 static enum zf_status host_open(struct zf_device **out, const struct zf_device_options *o, struct zf_err *e)
 {
-    const struct zf_host_path *path = NULL;
+    struct zf_host_path path;
     if (o->threads < 0 || o->threads > THREADS_MAX)
         return zf_fail(e, ZF_USAGE, NULL, "%d threads were asked for; 1 to %d can be had, 0 takes the physical cores", o->threads,
                        (int)THREADS_MAX);
@@ -90,7 +106,8 @@ static enum zf_status host_open(struct zf_device **out, const struct zf_device_o
     struct zf_host *h = calloc(1, sizeof *h);
     if (!h) return zf_fail_memory(e, "the host device");
     h->head.type = &zf_host_device;
-    h->path = path;
+    h->kernels = path;
+    h->path = &h->kernels;
     h->synchronous = o->synchronous;
     h->jitter = o->jitter;
     pthread_mutex_init(&h->pool_lock, NULL);

@@ -24,6 +24,7 @@ struct zf_host {
     struct zf_device head;
     struct zf_pool *pool;
     pthread_mutex_t pool_lock;
+    struct zf_host_path kernels; /* of the path, as this processor runs them */
     const struct zf_host_path *path;
     struct zf_host_products *products;
     bool synchronous;

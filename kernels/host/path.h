@@ -1,5 +1,6 @@
 /* An instruction-set path: all kernels but matmul, compiled once for scalar, AVX2+FMA and AVX-512 each (meson.build), chosen at run time;
- * and those whose arguments have a type once more for bf16 (ZF_ELEM_BF16).
+ * and those whose arguments have a type once more for bf16 (ZF_ELEM_BF16). All give the same bits. The exception is attention in bf16 by AMX's
+ * tiles (attention_amx.h), which takes the place of AVX-512's where there are any: the path is called avx512+amx then.
  *
  * A kernel is cut into tasks by its arguments alone, never by the number of threads; a task writes what no other task of the kernel writes.
  * Each file of kernels here defines `const struct zf_host_kernel ZF_PATH(zf_host_NAME)` for the rows of ops.def it implements, and uses

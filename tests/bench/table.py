@@ -4,7 +4,7 @@
 
 MODEL is a Hugging Face folder; the goals are those of SmolLM2-135M. PYTHON is one with torch and transformers. Everything is measured in one
 run, ours and PyTorch's in turns, the best round of each counts; only ratios mean something, and only on a machine that does nothing else.
-Standard library only. BUILD is a directory that meson has set up; what is missing there is built. --only: comma-separated words; the rows
+Standard library only. BUILD is a directory that meson has set up; what is run is built first. --only: comma-separated words; the rows
 whose names have one of them (the tables of phases are "phases bf16" and "phases f32").
 """
 import argparse
@@ -41,6 +41,10 @@ for _ in range(steps):
     times.append(time.perf_counter() - began)
 print(batch * length / statistics.median(times[1:]), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
+
+
+PROGRAMS = ["zenflow-console", "zenflow-trainer", "tests/kernels/bench_matmul", "tests/kernels/bench_adamw", "tests/model/bench_load",
+            "tests/model/bench_generate"]
 
 
 class Absent(Exception):
@@ -84,7 +88,7 @@ class Bench:
     def __init__(self, a, folder):
         self.a, self.folder, self.count = a, folder, 0
         self.config = json.load(open(os.path.join(a.model, "config.json")))
-        for name in ("train", "rival", "pair", "matmul", "adamw", "doctor", "load", "quick", "generate", "data_share"):
+        for name in ("train", "rival", "pair", "matmul", "adamw", "reading", "load", "quick", "generate", "data_share"):
             setattr(self, name, once(getattr(self, name)))
 
     def note(self, text):
@@ -93,9 +97,7 @@ class Bench:
     def program(self, *path):
         full = os.path.join(self.a.build, *path)
         if not os.path.exists(full):
-            built = subprocess.run(["ninja", "-C", self.a.build, os.path.join(*path)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-            if built.returncode:
-                raise Absent(f"{path[-1]} cannot be built: {built.stdout.strip()[-200:]}")
+            raise Absent(f"{path[-1]} is not built")
         return full
 
     def trainer(self):
@@ -189,12 +191,14 @@ class Bench:
             raise Absent(f"bench_adamw says something else: {out.strip()[:200]}")
         return tuple(float(x) for x in found.groups())
 
-    def doctor(self):
-        """GB/s of reading."""
-        found = re.search(r"bandwidth\s+([\d.]+) GB/s reading", child([self.trainer(), "doctor"])[0])
+    def reading(self):
+        """GB of weights that a token reads, GB/s of reading them alone, share of that which tokens reach in the bench."""
+        self.note("reading weights alone")
+        out = child([self.program("tests", "model", "bench_generate"), os.path.abspath(self.a.model), *self.threads()])[0]
+        found = re.search(r"reads ([\d.]+) MB of weights.*reading alone ([\d.]+) GB/s: a share of ([\d.]+)", out)
         if not found:
-            raise Absent("doctor does not say how fast memory is read")
-        return float(found[1])
+            raise Absent(f"bench_generate says something else: {out.strip()[:200]}")
+        return float(found[1]) / 1e3, float(found[2]), float(found[3])
 
     # ---- the rows: each gives (figure in words, value, detail)
 
@@ -254,24 +258,6 @@ class Bench:
             raise Absent(f"memory does not grow with T: {peaks}")
         return second / first, ", ".join(f"T {n}: {p:.0f} MB" for n, p in zip(lengths, peaks))
 
-    def weights_bytes(self):
-        """Bytes of bf16 weights that a token reads: all but an embedding that is not the head as well."""
-        total, embedding = 0, 0
-        for name in os.listdir(self.a.model):
-            if not name.endswith(".safetensors"):
-                continue
-            with open(os.path.join(self.a.model, name), "rb") as f:
-                header = json.loads(f.read(struct.unpack("<Q", f.read(8))[0]))
-            for tensor, t in header.items():
-                n = 1
-                for d in t.get("shape", []):
-                    n *= d
-                if tensor != "__metadata__":
-                    total += n
-                if "embed_tokens" in tensor or tensor.endswith("wte.weight"):
-                    embedding = n
-        return 2 * (total if self.config.get("tie_word_embeddings", True) else total - embedding)
-
     def generate(self):
         tokens, best = 96, 0
         for _ in range(3):
@@ -285,9 +271,10 @@ class Bench:
         return best
 
     def generated(self):
-        speed, size = self.generate(), self.weights_bytes() / 1e9
-        limit = max(self.doctor(), self.adamw()[0])
-        return speed * size / limit, f"{speed:.1f} tokens/s of {size:.3f} GB of weights; memory gives {limit:.1f} GB/s"
+        size, reading, share = self.reading()
+        speed = self.generate()
+        return share, (f"of reading the {size:.3f} GB of weights alone at {reading:.1f} GB/s, in turns; `generate` itself: {speed:.1f} tokens/s, "
+                       f"{speed * size / reading:.2f}")
 
     def data_share(self):
         """One epoch over text in JSON lines: read, checked, hashed, tokenised, packed, batched once for every time it is trained on."""
@@ -405,6 +392,13 @@ def main():
         p.error("at least 3 steps and 1 round are needed: the first step of a run does not count")
     words = [w.strip() for w in a.only.split(",") if w.strip()]
     wanted = lambda name: not words or any(w in name for w in words)
+    for program in PROGRAMS:
+        try:
+            built = subprocess.run(["ninja", "-C", a.build, program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            if built.returncode:
+                print(f"{program} cannot be built: {built.stdout.strip()[-300:]}", file=sys.stderr)
+        except FileNotFoundError:
+            print(f"ninja is not installed: {program} is taken as it is", file=sys.stderr)
     with tempfile.TemporaryDirectory() as folder:
         bench, lines = Bench(a, folder), []
         for name, goal, met, figure, measure in ROWS:
