@@ -33,6 +33,7 @@ enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e
         zf_window_start(&x->window, &p->policy, p->step, before, own, p->parameters);
         before += own;
     }
+    for (size_t i = 0; i < p->matrices && !p->policy.accumulate_on_device; i++) zf_pipeline_free_sum(p, &p->matrix[i]);
     if (!zf_policy_selects(&p->policy)) ZF_TRY(assign_all(p, p->policy.ratio >= 1, e));
     zf_pipeline_release_masters(p);
     return ZF_OK;
@@ -52,6 +53,10 @@ static enum zf_status drain(struct zf_pipeline *p, struct zf_matrix *x, struct z
     struct zf_window *w = &x->window;
     bool windows = w->up.any || x->open.count;
     struct zf_update now = {.rule = p->rule, .cpu_update = p->policy.cpu_update};
+    if (x->open.count && p->policy.accumulate_on_device) {
+        ZF_TRY(zf_pipeline_lower_sum(p, x, e));
+        ZF_TRY(zf_pipeline_sync(p, e));
+    }
     if (w->up.any && !w->up.served) ZF_TRY(zf_pipeline_serve(p, x, &x->up, true, e));
     if (x->open.count) {
         x->open.rule = p->rule;

@@ -56,6 +56,11 @@ enum zf_status zf_pipeline_statistics(struct zf_pipeline *p, struct zf_matrix *x
                                       size_t rows, bool columns, double beta2, struct zf_err *e);
 double zf_update_ahead(const struct zf_pipeline *p, const struct zf_matrix *x, const struct zf_update *u);
 
+/* device_sum.c: this step's gradient into the open window's sum; that sum on its way down, where the window ends */
+enum zf_status zf_pipeline_sum_on_device(struct zf_pipeline *p, struct zf_matrix *x, float clip, struct zf_err *e);
+enum zf_status zf_pipeline_lower_sum(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e);
+void zf_pipeline_free_sum(struct zf_pipeline *p, struct zf_matrix *x);
+
 /* show.c */
 enum zf_status zf_pipeline_show(struct zf_pipeline *p, struct zf_matrix *x, bool moments, bool columns, struct zf_err *e);
 enum zf_status zf_pipeline_show_layer(struct zf_pipeline *p, int layer, struct zf_err *e);

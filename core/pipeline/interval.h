@@ -1,5 +1,5 @@
-/* update_interval = auto: the shortest window in which the CPU half and the bus keep up with the device, from what lanes were measured to do.
- * Pure: the caller measures, journals a decision and acts on it.
+/* update_interval = auto: the shortest window in which the CPU half and the bus keep up with the device, from what lanes were measured to
+ * do. Pure: the caller measures, journals a decision and acts on it.
  *
  * A round (S steps) costs the cpu lane and the bus some seconds, the device computes S steps in the meantime. With `each` a round costs
  * 26 + 2S bytes a parameter, with `mean` 30 + 2S (folding each step), so the cost of another S follows from the measured one. */
@@ -16,7 +16,7 @@ struct zf_interval_look {
 };
 
 struct zf_interval {
-    uint32_t now, most;     /* S; max_update_interval */
+    uint32_t now, most; /* S; max_update_interval */
     bool mean;
     unsigned longer, shorter; /* looks in a row that wanted another S */
     uint32_t wanted;          /* by the newest look */
@@ -26,8 +26,8 @@ struct zf_interval {
 /* Steps of a look: rounds enough to be fair to every matrix. */
 uint64_t zf_interval_steps(const struct zf_interval *v);
 
-/* Takes a look into account and returns the S that should be: v->now, or another one, when two looks in a row are for a longer window or four
- * for a shorter one (which must then fit with room to spare). The caller sets v->now when it has acted. */
+/* Takes a look into account and returns the S that should be: v->now, or another one, when two looks in a row are for a longer window or
+ * four for a shorter one (which must then fit with room to spare). The caller sets v->now when it has acted. */
 uint32_t zf_interval_decide(struct zf_interval *v, const struct zf_interval_look *look);
 
 #endif

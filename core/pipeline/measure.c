@@ -59,24 +59,28 @@ static size_t pieces(size_t rows, size_t row, size_t chunk)
 /* One step of all matrices; the most pieces that were taken at once. */
 static void walk(struct walker *all, size_t count, const struct zf_policy *p, uint64_t t, size_t *used, size_t *most)
 {
-    bool mean = p->cpu_update == ZF_CPU_UPDATE_MEAN;
+    bool device = p->accumulate_on_device, mean = p->cpu_update == ZF_CPU_UPDATE_MEAN && !device;
     for (size_t i = 0; i < count; i++)
         if (all[i].due) {
             *used -= all[i].up;
             all[i].up = 0;
             all[i].due = all[i].window.up.any = false;
         }
-    for (size_t i = 0; i < count; i++) *used += all[i].slot;
+    for (size_t i = 0; i < count; i++) {
+        size_t lowered = device && zf_window_ends(&all[i].window, p, t) ? all[i].sum : 0;
+        all[i].held += lowered;
+        *used += all[i].slot + lowered;
+    }
     if (*used > *most) *most = *used;
     for (size_t i = 0; i < count; i++) {
         struct walker *x = &all[i];
-        size_t kept = mean ? (x->held ? 0 : x->sum) : x->slot;
+        x->window.entries++;
+        bool ends = zf_window_ends(&x->window, p, t);
+        size_t kept = device ? 0 : mean ? (x->held ? 0 : x->sum) : x->slot;
         *used += mean ? kept : 0;
         x->held += kept;
         if (*used > *most) *most = *used;
         if (mean) *used -= x->slot;
-        x->window.entries++;
-        bool ends = zf_window_ends(&x->window, p, t);
         for (int turn = 0; turn < 2; turn++) { /* without overlap before what is due, else after it */
             if (ends && x->window.entries && (turn || p->visible == ZF_VISIBLE_NONE)) {
                 zf_window_close(&x->window, p, t);
@@ -115,7 +119,7 @@ static size_t slots(const struct zf_params *params, const struct zf_policy *p, e
         struct walker *x = &w[count++];
         zf_window_start(&x->window, p, 0, before, own, all);
         before += own;
-        x->slot = pieces(rows, q->cols * zf_dtype_size(p->bus), chunk);
+        x->slot = p->accumulate_on_device ? 0 : pieces(rows, q->cols * zf_dtype_size(p->bus), chunk);
         x->sum = pieces(rows, q->cols * sizeof(float), chunk);
         x->staging = pieces(rows, q->cols * zf_dtype_size(dtype), chunk);
     }
@@ -136,6 +140,7 @@ void zf_pipeline_measure(struct zf_pipeline_sizes *out, const struct zf_params *
         out->cpu_state = add(out->cpu_state, add(multiply(multiply(cpu, q->cols), 3 * sizeof(float)), 4 * cpu));
         squares += (q->rows * q->cols + ZF_SQUARES_CHUNK - 1) / ZF_SQUARES_CHUNK;
         if (!q->matrix) continue;
+        if (policy->accumulate_on_device) out->device_staging = add(out->device_staging, multiply(multiply(cpu, q->cols), sizeof(float)));
         channels += q->rows;
         out->other = add(out->other, q->rows * 5 * sizeof(uint32_t) + q->cols * 2 * sizeof(float));
         if (q->cols > longest) longest = q->cols;
@@ -143,6 +148,6 @@ void zf_pipeline_measure(struct zf_pipeline_sizes *out, const struct zf_params *
     }
     out->other = add(out->other, channels * 4 * sizeof(double) + squares * 2 * sizeof(double) + most * 4 * sizeof(uint32_t) +
                                      ZF_COLUMN_PARTS * longest * sizeof(double));
-    out->device_staging = multiply(2 * ZF_RING, zf_pipeline_piece_bytes(longest));
+    out->device_staging = add(out->device_staging, multiply(2 * ZF_RING, zf_pipeline_piece_bytes(longest)));
     out->slots = slots(params, policy, dtype, zf_pipeline_chunk_bytes(longest));
 }

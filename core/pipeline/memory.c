@@ -258,7 +258,8 @@ enum zf_status zf_pipeline_open(struct zf_pipeline *p, struct zf_model *m, struc
         zf_pipeline_close(p);
         return s;
     }
-    m->hooks = (struct zf_model_hooks){.ctx = p, .before_layer = zf_pipeline_before_layer, .after_layer = zf_pipeline_after_layer, .masters = zf_pipeline_masters_of};
+    m->hooks = (struct zf_model_hooks){
+        .ctx = p, .before_layer = zf_pipeline_before_layer, .after_layer = zf_pipeline_after_layer, .masters = zf_pipeline_masters_of};
     return ZF_OK;
 }
 
@@ -267,6 +268,7 @@ static void matrix_close(struct zf_pipeline *p, struct zf_matrix *x)
     struct zf_err ignored;
     zf_half_free(p, &x->device, true);
     zf_half_free(p, &x->cpu, false);
+    zf_pipeline_free_sum(p, x);
     zf_update_clear(p, &x->open, 0, &ignored);
     zf_update_clear(p, &x->up, 0, &ignored);
     free(zf_chunks_give(&p->chunks, &x->staging));

@@ -54,8 +54,10 @@ struct zf_matrix {
     uint32_t *order;        /* [channels] channels: the device half's by its rows, then the CPU half's */
     uint32_t *device_order; /* the same on the device */
     struct zf_half device, cpu;
-    bool assigned;                 /* the halves have state; before, masters are the model's own */
-    struct zf_update open, up;     /* the window that accumulates; the completed one */
+    bool assigned;             /* the halves have state; before, masters are the model's own */
+    struct zf_update open, up; /* the window that accumulates; the completed one */
+    float *device_sum;         /* accumulate_on = device: [device_sum_rows][length] of the open window */
+    size_t device_sum_rows;
     struct zf_rows_memory staging; /* visible rows of `up` */
     uint32_t *staged;              /* [staged_rows] channels of the rows in staging */
     size_t staged_rows;

@@ -140,7 +140,7 @@ enum zf_status zf_pipeline_after_layer(void *ctx, int layer, struct zf_err *e)
         bool may_select = zf_window_may_select(&x->window, &p->policy, p->step + 1);
         ZF_TRY(squares(p, x->param, x->partial_at, e));
         if (may_select || p->score_all) ZF_TRY(scores(p, x, e));
-        if (may_select || !packs(p)) continue;
+        if (may_select || !packs(p) || p->policy.accumulate_on_device) continue;
         ZF_TRY(zf_pipeline_hand_over(p, x, true, !due_now(p, x), e));
         if (due_now(p, x)) ZF_TRY(move_arrived(p, x, e));
     }
@@ -181,7 +181,7 @@ static enum zf_status bury(struct zf_pipeline *p, struct zf_rows_memory *m, uint
 static enum zf_status enter(struct zf_pipeline *p, struct zf_matrix *x, float clip, struct zf_err *e)
 {
     struct zf_update *u = &x->open;
-    bool mean = p->policy.cpu_update == ZF_CPU_UPDATE_MEAN;
+    bool mean = p->policy.cpu_update == ZF_CPU_UPDATE_MEAN, folds = mean && !p->policy.accumulate_on_device;
     if (!u->room) ZF_TRY(grow(p, u, e));
     uint32_t place = mean ? 0 : u->count;
     u->entries[place] = (struct zf_entry){{x->slot.chunk, x->slot.chunk_rows}, clip, p->rate};
@@ -190,7 +190,7 @@ static enum zf_status enter(struct zf_pipeline *p, struct zf_matrix *x, float cl
     u->cpu_update = p->policy.cpu_update;
     u->last_rate = p->rate;
     u->sum_rate += p->rate;
-    if (mean && zf_cpu_rows(x)) {
+    if (folds && zf_cpu_rows(x)) {
         ZF_TRY(zf_pipeline_fold(p, x, e));
         ZF_TRY(bury(p, &u->slots[0], p->step + 2 + 2 * (uint64_t)p->policy.interval, e));
     }
@@ -227,7 +227,10 @@ static enum zf_status matrix_step(struct zf_pipeline *p, struct zf_matrix *x, bo
         w->selected = t;
         if (due) ZF_TRY(zf_pipeline_show(p, x, p->policy.optimistic, true, e));
     }
-    if (!x->handed) {
+    if (p->policy.accumulate_on_device) {
+        if (counts) ZF_TRY(zf_pipeline_sum_on_device(p, x, clip, e));
+        if (zf_window_ends(w, &p->policy, t) && (counts || w->entries)) ZF_TRY(zf_pipeline_lower_sum(p, x, e));
+    } else if (!x->handed) {
         if (packs(p)) ZF_TRY(zf_pipeline_hand_over(p, x, counts, !due, e));
         if (due) ZF_TRY(move_arrived(p, x, e));
     }

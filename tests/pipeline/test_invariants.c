@@ -80,7 +80,7 @@ static void equal(const char *a, const char *a_changes, const char *b, const cha
         source_make(&s, SOURCES[i], 2 * STEPS, 12);
         for (int d = 0; d < 4; d++) {
             struct result x = {0}, y = {0};
-            char what[256];
+            char what[600];
             struct run_options how = {.dtype = d & 1 ? ZF_BF16 : ZF_F32, .threads = 2, .stochastic = d & 2}, other = how;
             if (how_b) {
                 other.threads = how_b->threads;
@@ -139,6 +139,23 @@ static void test_leaving_and_coming_back(void **state)
           "4 strategy zero_offload;7 strategy gpu_only;9 strategy stronghold;12 strategy gpu_only", NULL);
 }
 
+/* Where a window is summed changes no bit. */
+static void test_summed_on_the_device(void **state)
+{
+    (void)state;
+    static const char *const swaps[] = {"staggered", "rolling", "global"};
+    for (size_t i = 0; i < 3; i++) {
+        char host[200], device[256];
+        snprintf(host, sizeof host,
+                 "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4 optimistic no cpu_update mean swap %s", swaps[i]);
+        snprintf(device, sizeof device, "%.200s accumulate_on device", host);
+        equal(host, "6 topk_ratio 0.5;9 update_interval 2", device, "6 topk_ratio 0.5;9 update_interval 2", NULL);
+    }
+    equal("strategy zenflow optimistic no cpu_update mean update_interval 3", "5 update_interval 4",
+          "strategy zenflow optimistic no cpu_update mean update_interval 3 accumulate_on device", "5 accumulate_on host update_interval 4",
+          NULL);
+}
+
 static const char *const POLICIES[] = {
     "strategy gpu_only",
     "strategy zero_offload",
@@ -152,6 +169,8 @@ static const char *const POLICIES[] = {
     "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4",
     "strategy zenflow topk_ratio 0.25 update_interval 4 select_interval 4 cpu_update mean",
     "strategy zenflow topk_ratio 0 update_interval 5",
+    "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4 optimistic no cpu_update mean accumulate_on device",
+    "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4 swap global cpu_update mean accumulate_on device",
 };
 enum { POLICY_COUNT = sizeof POLICIES / sizeof *POLICIES };
 
@@ -170,7 +189,7 @@ static void test_i5_schedules(void **state)
               &(struct run_options){.dtype = dtype, .threads = 1, .synchronous = true}, NULL, "");
         for (int seed = 1; seed <= seeds; seed++) {
             struct result y = {0};
-            char what[256];
+            char what[600];
             snprintf(what, sizeof what, "%s, schedule %d", POLICIES[i], seed);
             train(&y, &s, POLICIES[i], "8 topk_ratio 0.4;11 update_interval 2",
                   &(struct run_options){.dtype = dtype, .threads = 1 + seed % 3, .jitter = (uint64_t)seed}, &x, what);
@@ -279,6 +298,7 @@ int main(void)
         cmocka_unit_test(test_i4_everything_selected_is_gpu_only),
         cmocka_unit_test(test_selection_with_one_step_is_exact),
         cmocka_unit_test(test_leaving_and_coming_back),
+        cmocka_unit_test(test_summed_on_the_device),
         cmocka_unit_test(test_i5_schedules),
         cmocka_unit_test(test_i7_accumulation),
         cmocka_unit_test(test_steps_that_do_not_count),
