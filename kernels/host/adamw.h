@@ -25,8 +25,14 @@ ALWAYS_INLINE struct values update(const struct step *s, struct values x, vf g)
     return x;
 }
 
+/* So many elements ahead of those that are loaded, the next are asked for. */
+enum { FETCH = 256 };
+
 ALWAYS_INLINE struct values load_values(const float *master, const float *m, const float *v, size_t n)
 {
+    fetch(master + FETCH);
+    fetch(m + FETCH);
+    fetch(v + FETCH);
     return (struct values){load_f32(master, n), load_f32(m, n), load_f32(v, n)};
 }
 

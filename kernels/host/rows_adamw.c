@@ -34,6 +34,7 @@ struct row {
     elem *visible;              /* NULL: none */
     const struct zf_u32x4 *key; /* NULL: to nearest */
     uint64_t first;             /* index of its first element, for chance */
+    bool past;                  /* visible goes past the caches */
 };
 
 /* ---- adamw_rows ---- */
@@ -44,20 +45,23 @@ static size_t adamw_rows_tasks(const void *args)
     return group_tasks(a->rows, a->cols);
 }
 
-ALWAYS_INLINE void update_some(const struct step *s, const struct row *r, const float *g, bool bus16, size_t i, size_t n)
+/* next: elements from this row of g and of the visible copy to the list's next one, which is fetched meanwhile. */
+ALWAYS_INLINE void update_some(const struct step *s, const struct row *r, const float *g, ptrdiff_t next, bool bus16, size_t i, size_t n)
 {
+    fetch(g + i + next);
+    if (r->visible && !r->past) fetch(r->visible + i + next);
     vf gradient = load_f32(g + i, n);
     if (bus16) gradient = bwiden(bnarrow(gradient));
     struct values x = update(s, load_values(r->master + i, r->m + i, r->v + i, n), gradient);
     store_values(r->master + i, r->m + i, r->v + i, x, n);
-    if (r->visible) show(r->visible + i, x.master, n, r->key, r->first + i);
+    if (r->visible) show(r->visible + i, x.master, n, r->key, r->first + i, r->past);
 }
 
-ALWAYS_INLINE void update_row(const struct step *s, const struct row *r, const float *g, bool bus16, size_t cols)
+ALWAYS_INLINE void update_row(const struct step *s, const struct row *r, const float *g, ptrdiff_t next, bool bus16, size_t cols)
 {
     size_t i = 0;
-    for (; i + VW <= cols; i += VW) update_some(s, r, g, bus16, i, VW);
-    if (i < cols) update_some(s, r, g, bus16, i, cols - i);
+    for (; i + VW <= cols; i += VW) update_some(s, r, g, next, bus16, i, VW);
+    if (i < cols) update_some(s, r, g, next, bus16, i, cols - i);
 }
 
 static void adamw_rows_run(const void *args, size_t task)
@@ -72,16 +76,21 @@ static void adamw_rows_run(const void *args, size_t task)
         struct rates rates = rates_of(c, a->clip, a->lr, a->decay);
         set_rates(&s, &rates);
         size_t n = number(a->list, r);
+        ptrdiff_t next = r + 1 < end ? (ptrdiff_t)((number(a->list, r + 1) - n) * cols) : 0;
         elem *weights = a->weights ? (elem *)a->weights + n * cols : NULL;
         struct row row = {
             .m = a->m + r * cols, .v = a->v + r * cols, .key = a->stochastic ? &c->chance : NULL, .first = a->first + n * cols};
         row.master = a->master ? a->master + r * cols : (float *)weights;
-        if (a->master) row.visible = weights;
+        if (a->master) {
+            row.visible = weights;
+            row.past = past_caches(weights, a->rows * cols);
+        }
         if (a->bus_type == ZF_BF16)
-            update_row(&s, &row, a->g + n * cols, true, cols);
+            update_row(&s, &row, a->g + n * cols, next, true, cols);
         else
-            update_row(&s, &row, a->g + n * cols, false, cols);
+            update_row(&s, &row, a->g + n * cols, next, false, cols);
     }
+    past_caches_done();
 }
 
 const struct zf_host_kernel ZF_PATH(zf_host_adamw_rows) = {adamw_rows_tasks, adamw_rows_run};
@@ -108,11 +117,23 @@ static size_t serve_rows_tasks(const void *args)
 /* Elements i .. i + n: loaded once, updated by each entry in turn, stored once. */
 ALWAYS_INLINE void serve_some(struct step s, const struct part *p, const struct row *r, bool g16, size_t i, size_t n)
 {
-    struct values x = {.master = load_f32(r->master + i, n)};
-    if (p->count || p->ahead) x.m = load_f32(r->m + i, n), x.v = load_f32(r->v + i, n);
+    struct values x;
+    if (p->count || p->ahead)
+        x = load_values(r->master + i, r->m + i, r->v + i, n);
+    else
+        x = (struct values){.master = load_f32(r->master + i, n)};
+    if (r->visible && !r->past) fetch(r->visible + i + FETCH);
     for (size_t e = 0; e < p->count; e++) {
         set_rates(&s, &p->rates[e]);
-        x = update(&s, x, g16 ? load_bf16((const uint16_t *)p->g[e] + i, n) : load_f32((const float *)p->g[e] + i, n));
+        if (g16) {
+            const uint16_t *g = (const uint16_t *)p->g[e] + i;
+            fetch(g + FETCH);
+            x = update(&s, x, load_bf16(g, n));
+        } else {
+            const float *g = (const float *)p->g[e] + i;
+            fetch(g + FETCH);
+            x = update(&s, x, load_f32(g, n));
+        }
     }
     if (p->count) store_values(r->master + i, r->m + i, r->v + i, x, n);
     if (!r->visible) return;
@@ -120,7 +141,7 @@ ALWAYS_INLINE void serve_some(struct step s, const struct part *p, const struct 
         vf root = vadd(vsqrt(vmul(x.v, vset(p->ahead_unbias2))), s.eps);
         x.master = vsub(x.master, vdiv(vmul(vset(p->ahead_rate), x.m), root));
     }
-    show(r->visible + i, x.master, n, r->key, r->first + i);
+    show(r->visible + i, x.master, n, r->key, r->first + i, r->past);
 }
 
 ALWAYS_INLINE void serve_row(const struct step *s, const struct part *p, const struct row *r, bool g16, size_t cols)
@@ -149,6 +170,7 @@ static void fill_visible(struct part *p, struct row *row, const struct zf_serve_
     if (!a->visible.chunk) return;
     const struct correction *c = correction(known, a->t[r]);
     row->visible = chunk_row(&a->visible, r, a->cols * sizeof(elem));
+    row->past = past_caches(row->visible, a->rows * a->cols);
     if (a->stochastic) row->key = &c->chance;
     if (!(a->ahead > 0) || !a->t[r]) return; /* without an update there is no momentum */
     p->ahead = true;
@@ -178,6 +200,7 @@ static void serve_rows_run(const void *args, size_t task)
                 serve_row(&s, &p, &row, false, cols);
         } while (first < a->entry_count);
     }
+    past_caches_done();
 }
 
 const struct zf_host_kernel ZF_PATH(zf_host_serve_rows) = {serve_rows_tasks, serve_rows_run};
