@@ -70,6 +70,14 @@ struct zf_profile_row {
     double seconds, flops, bytes;
 };
 
+/* What a lane did from start to end (zf_clock): an op, or a wait for an event. */
+struct zf_span {
+    double start, end, work; /* work: seconds of it, less where the op waited for the pool; of a wait 0 */
+    const char *op;          /* static text */
+    enum zf_phase phase;
+    bool wait;
+};
+
 struct zf_device;
 struct zf_lane;
 struct zf_event;
@@ -78,7 +86,8 @@ struct zf_device_options {
     int threads;      /* 0: the physical cores of the affinity mask */
     const char *isa;  /* host: force a path (scalar, avx2, avx512, avx512+amx); NULL: the best there is */
     bool synchronous; /* run each op inside the call that issues it, for debugging */
-    uint64_t jitter;  /* host: a delay before each piece of work, of random length from this seed; to find what waits for too little. 0: none */
+    uint64_t
+        jitter; /* host: a delay before each piece of work, of random length from this seed; to find what waits for too little. 0: none */
 };
 
 struct zf_device_info {
@@ -111,8 +120,13 @@ struct zf_device_type {
     void (*lane_free)(struct zf_lane *l);                             /* waits for what was issued */
     enum zf_status (*lane_sync)(struct zf_lane *l, struct zf_err *e); /* the caller waits; the first error of the lane, once */
     double (*lane_busy)(struct zf_lane *l);                           /* seconds spent working since the lane was made */
-    /* May be NULL, both. Work that is issued from here on belongs to `phase`; what was done since the lane was made, after a lane_sync: the
-     * number of rows, of which `room` are written, by phase. */
+    double (*lane_waited)(struct zf_lane *l);                         /* seconds spent waiting for events */
+    /* Keeps what the lane does from here on, at most `room` spans between two takes (the oldest go); 0: no more. Takes them, in order: how
+     * many were written; *dropped: how many are lost since the last take. */
+    enum zf_status (*lane_watch)(struct zf_lane *l, size_t room, struct zf_err *e);
+    size_t (*lane_take)(struct zf_lane *l, struct zf_span *out, size_t room, uint64_t *dropped);
+    /* May be NULL, both. Work that is issued from here on belongs to `phase`; what was finished since the lane was made: the number of
+     * rows, of which `room` are written, by phase. All of these but lane_phase from any thread, while the lane works. */
     void (*lane_phase)(struct zf_lane *l, enum zf_phase phase);
     size_t (*lane_profile)(struct zf_lane *l, struct zf_profile_row *out, size_t room);
 

@@ -80,7 +80,7 @@ enum zf_status zf_host_event_record(struct zf_lane *l, struct zf_event *v)
 
 enum zf_status zf_host_event_wait(struct zf_lane *l, struct zf_event *v)
 {
-    static const struct zf_host_work wait = {.run = run_wait, .always = true};
+    static const struct zf_host_work wait = {.run = run_wait, .always = true, .waits = true};
     pthread_mutex_lock(&v->lock);
     struct zf_host_event_args a = {v, v->recorded};
     bool done = v->done >= a.ticket;

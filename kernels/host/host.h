@@ -30,8 +30,8 @@ struct zf_host {
     bool synchronous;
     uint64_t jitter;
     _Atomic uint64_t lanes; /* made so far */
-    const char *loose; /* why the pool is not pinned; NULL: it is */
-    int processor;     /* for the thread of the lane that computes; -1: any */
+    const char *loose;      /* why the pool is not pinned; NULL: it is */
+    int processor;          /* for the thread of the lane that computes; -1: any */
 
     pthread_mutex_t memory_lock; /* over the rest */
     struct zf_host_block *blocks;
@@ -83,14 +83,41 @@ enum zf_host_op {
 struct zf_host_work {
     enum zf_status (*run)(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e);
     bool always; /* done even after an error (events: somebody waits for them) */
+    bool waits;  /* its time is waiting */
     enum zf_host_op kind;
 };
+
+/* account.c: where a lane's time goes */
+struct zf_host_usage {
+    uint64_t calls;
+    double seconds, flops, bytes;
+};
+struct zf_host_account {
+    pthread_mutex_t lock; /* over all of it */
+    double busy, waited;
+    struct zf_host_usage used[ZF_PHASES][ZF_HOST_OPS];
+    struct zf_span *ring; /* [room], count from first on */
+    size_t room, first, count;
+    uint64_t dropped;
+};
+void zf_host_account_init(struct zf_host_account *a);
+void zf_host_account_free(struct zf_host_account *a);
+void zf_host_account_work(struct zf_host_account *a, enum zf_host_op op, const union zf_host_args *args, const struct zf_span *s);
+void zf_host_account_wait(struct zf_host_account *a, const struct zf_span *s);
+double zf_host_account_busy(struct zf_host_account *a);
+double zf_host_account_waited(struct zf_host_account *a);
+size_t zf_host_account_rows(struct zf_host_account *a, struct zf_profile_row *out, size_t room);
+enum zf_status zf_host_account_watch(struct zf_host_account *a, size_t room, struct zf_err *e);
+size_t zf_host_account_take(struct zf_host_account *a, struct zf_span *out, size_t room, uint64_t *dropped);
 
 /* lane.c */
 enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
 void zf_host_lane_free(struct zf_lane *l);
 enum zf_status zf_host_lane_sync(struct zf_lane *l, struct zf_err *e);
 double zf_host_lane_busy(struct zf_lane *l);
+double zf_host_lane_waited(struct zf_lane *l);
+enum zf_status zf_host_lane_watch(struct zf_lane *l, size_t room, struct zf_err *e);
+size_t zf_host_lane_take(struct zf_lane *l, struct zf_span *out, size_t room, uint64_t *dropped);
 struct zf_host *zf_host_of(struct zf_lane *l);
 /* Copies `size` bytes of args behind what the lane has to do. A full lane makes the caller wait. */
 enum zf_status zf_host_issue(struct zf_lane *l, const struct zf_host_work *work, const void *args, size_t size);
@@ -100,7 +127,7 @@ void zf_host_parallel(struct zf_lane *l, size_t tasks, void (*task)(void *ctx, s
 void *zf_host_scratch(struct zf_lane *l, size_t bytes);
 void zf_host_run_kernel(struct zf_lane *l, const struct zf_host_kernel *k, const void *args);
 
-/* Which phase the work that is issued from here on belongs to; the account of what was done, after lane_sync. */
+/* Which phase the work that is issued from here on belongs to; the account of what was done. */
 void zf_host_lane_phase(struct zf_lane *l, enum zf_phase phase);
 size_t zf_host_lane_profile(struct zf_lane *l, struct zf_profile_row *out, size_t room);
 

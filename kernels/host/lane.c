@@ -28,8 +28,8 @@ struct zf_lane {
     pthread_t thread;
     bool synchronous;
     uint64_t number, held; /* for jitter */
-    double waited;       /* for the pool, by the work being done; the lane's thread only */
-    enum zf_phase phase; /* of what is issued; the issuer's */
+    double waited;         /* for the pool, by the work being done; the lane's thread only */
+    enum zf_phase phase;   /* of what is issued; the issuer's */
 
     void *scratch; /* of the work being done; the lane's thread only */
     size_t scratch_bytes;
@@ -40,14 +40,9 @@ struct zf_lane {
     pthread_mutex_t lock;     /* for sleeping, and over error */
     pthread_cond_t arrived, done;
 
-    _Atomic double busy;
+    struct zf_host_account account;
     atomic_bool broken; /* error holds the first since the last lane_sync */
     struct zf_err error;
-
-    struct usage {
-        uint64_t calls;
-        double seconds, flops, bytes;
-    } used[ZF_PHASES][ZF_HOST_OPS]; /* the lane's thread's */
 
     struct slot ring[RING]; /* [finished, issued) are the lane's thread's, the rest is the issuer's */
 };
@@ -100,15 +95,20 @@ void zf_host_run_kernel(struct zf_lane *l, const struct zf_host_kernel *k, const
     zf_host_parallel(l, k->tasks(args), kernel_task, &j);
 }
 
-static void account(struct zf_lane *l, const struct slot *s, double seconds)
+/* Waiting for an event is no work; one that was there already is not worth a span. */
+static void account(struct zf_lane *l, const struct slot *s, double from)
 {
-    struct usage *u = &l->used[s->phase][s->work->kind];
-    struct zf_host_cost cost = zf_host_cost(s->work->kind, &s->args);
-    atomic_store(&l->busy, atomic_load(&l->busy) + seconds);
-    u->calls++;
-    u->seconds += seconds;
-    u->flops += cost.flops;
-    u->bytes += cost.bytes;
+    enum { SHORTEST_NS = 2000 };
+    struct zf_span span = {.start = from, .end = zf_clock(), .phase = s->phase, .wait = s->work->waits};
+    double seconds = span.end - span.start;
+    if (span.wait) {
+        span.op = "wait";
+        if (seconds * 1e9 >= SHORTEST_NS) zf_host_account_wait(&l->account, &span);
+    } else if (!s->work->always) {
+        span.op = zf_host_op_name(s->work->kind);
+        span.work = seconds - l->waited;
+        zf_host_account_work(&l->account, s->work->kind, &s->args, &span);
+    }
 }
 
 /* Most work is not held up, some for a little, some for long: so that lanes overtake each other in every way. */
@@ -128,7 +128,7 @@ static void perform(struct zf_lane *l, const struct slot *s)
     double from = zf_clock();
     l->waited = 0;
     enum zf_status status = s->work->run(l, &s->args, &e);
-    if (!s->work->always) account(l, s, zf_clock() - from - l->waited); /* waiting for an event is no work */
+    account(l, s, from);
     if (!status) return;
     pthread_mutex_lock(&l->lock);
     if (!atomic_load(&l->broken)) l->error = e;
@@ -232,7 +232,22 @@ enum zf_status zf_host_lane_sync(struct zf_lane *l, struct zf_err *e)
 
 double zf_host_lane_busy(struct zf_lane *l)
 {
-    return atomic_load(&l->busy);
+    return zf_host_account_busy(&l->account);
+}
+
+double zf_host_lane_waited(struct zf_lane *l)
+{
+    return zf_host_account_waited(&l->account);
+}
+
+enum zf_status zf_host_lane_watch(struct zf_lane *l, size_t room, struct zf_err *e)
+{
+    return zf_host_account_watch(&l->account, room, e);
+}
+
+size_t zf_host_lane_take(struct zf_lane *l, struct zf_span *out, size_t room, uint64_t *dropped)
+{
+    return zf_host_account_take(&l->account, out, room, dropped);
 }
 
 void zf_host_lane_phase(struct zf_lane *l, enum zf_phase phase)
@@ -242,17 +257,7 @@ void zf_host_lane_phase(struct zf_lane *l, enum zf_phase phase)
 
 size_t zf_host_lane_profile(struct zf_lane *l, struct zf_profile_row *out, size_t room)
 {
-    size_t n = 0;
-    for (int p = 0; p < ZF_PHASES; p++)
-        for (int op = 0; op < ZF_HOST_OPS; op++) {
-            const struct usage *u = &l->used[p][op];
-            if (!u->calls) continue;
-            if (n < room)
-                out[n] = (struct zf_profile_row){(enum zf_phase)p, zf_host_op_name((enum zf_host_op)op), u->calls, u->seconds, u->flops,
-                                                 u->bytes};
-            n++;
-        }
-    return n;
+    return zf_host_account_rows(&l->account, out, room);
 }
 
 static void destroy(struct zf_lane *l)
@@ -260,6 +265,7 @@ static void destroy(struct zf_lane *l)
     pthread_cond_destroy(&l->done);
     pthread_cond_destroy(&l->arrived);
     pthread_mutex_destroy(&l->lock);
+    zf_host_account_free(&l->account);
     zf_host_free(&l->host->head, l->scratch);
     free(l);
 }
@@ -274,6 +280,7 @@ enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf
     l->number = atomic_fetch_add(&l->host->lanes, 1);
     atomic_store(&l->wanted, UINT64_MAX);
     pthread_mutex_init(&l->lock, NULL);
+    zf_host_account_init(&l->account);
     pthread_cond_init(&l->arrived, NULL);
     pthread_cond_init(&l->done, NULL);
     if (!l->synchronous) {

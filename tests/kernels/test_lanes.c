@@ -474,20 +474,89 @@ static void test_profile_attention(void **state)
     d->type->close(d);
 }
 
+/* Spans of two lanes, one of which waits for the other: in order, apart, waits kept from work; what does not fit goes, counted. Taken and
+ * looked at while the lanes work. */
+static void test_spans(void **state)
+{
+    enum { N = 1 << 18, ADDS = 60, ROOM = 16 };
+    (void)state;
+    struct zf_device *d = device_of(2, false);
+    struct zf_lane *a = lane_of(d, "a"), *b = lane_of(d, "b");
+    struct zf_event *v = event_of(d);
+    struct zf_span span[ADDS + 2];
+    struct zf_profile_row row[4];
+    float *x = floats(d, N);
+    uint64_t lost;
+    assert_int_equal(d->type->lane_take(a, span, ADDS, &lost), 0); /* nobody watches: none are kept */
+    add(d, a, x, x, x, N);
+    must_sync(d, a);
+    assert_int_equal(d->type->lane_take(a, span, ADDS, &lost), 0);
+
+    double from = zf_clock(), sum = 0, waited = 0, last = from;
+    assert_int_equal(d->type->lane_watch(a, ADDS + 2, &err), ZF_OK);
+    assert_int_equal(d->type->lane_watch(b, ADDS + 2, &err), ZF_OK);
+    d->type->lane_phase(a, ZF_PHASE_FORWARD);
+    for (int i = 0; i < ADDS; i++) add(d, a, x, x, x, N);
+    d->type->event_record(a, v);
+    d->type->event_wait(b, v);
+    add(d, b, x, x, x, 1);
+    size_t n = 0, more;
+    while (n < ADDS) { /* as they come */
+        more = d->type->lane_take(a, span + n, ADDS + 2 - n, &lost);
+        assert_int_equal(lost, 0);
+        d->type->lane_profile(a, row, 4);
+        assert_true(d->type->lane_busy(a) >= 0 && d->type->lane_waited(a) == 0);
+        n += more;
+    }
+    must_sync(d, b);
+    assert_int_equal(n, ADDS);
+    for (size_t i = 0; i < n; i++) {
+        assert_true(span[i].start >= last && span[i].end >= span[i].start && !span[i].wait && span[i].phase == ZF_PHASE_FORWARD);
+        assert_true(span[i].work > 0 && span[i].work <= span[i].end - span[i].start);
+        assert_string_equal(span[i].op, "add");
+        sum += span[i].work;
+        last = span[i].end;
+    }
+    assert_true(sum > 0 && sum <= d->type->lane_busy(a));
+
+    assert_int_equal(d->type->lane_take(b, span, ADDS, &lost), 2);
+    assert_true(span[0].wait && span[0].work == 0 && span[0].end >= last && span[0].start >= from);
+    assert_string_equal(span[0].op, "wait");
+    assert_true(!span[1].wait && span[1].start >= span[0].end);
+    waited = span[0].end - span[0].start;
+    assert_true(fabs(d->type->lane_waited(b) - waited) <= 1e-9);
+    assert_true(fabs(d->type->lane_busy(b) - span[1].work) <= 1e-9); /* waiting is no work */
+
+    assert_int_equal(d->type->lane_watch(a, ROOM, &err), ZF_OK);
+    for (int i = 0; i < ADDS; i++) d->type->fill(a, x, i, 4);
+    add(d, a, x, x, x, 4);
+    must_sync(d, a);
+    assert_int_equal(d->type->lane_take(a, span, ROOM / 2, &lost), ROOM / 2);
+    assert_int_equal(lost, ADDS + 1 - ROOM);
+    assert_string_equal(span[0].op, "fill");
+    assert_int_equal(d->type->lane_take(a, span, ADDS, &lost), ROOM / 2);
+    assert_int_equal(lost, 0);
+    assert_string_equal(span[ROOM / 2 - 1].op, "add"); /* the newest are kept */
+    assert_int_equal(d->type->lane_watch(a, 0, &err), ZF_OK);
+    d->type->fill(a, x, 0, 4);
+    must_sync(d, a);
+    assert_int_equal(d->type->lane_take(a, span, ADDS, &lost), 0);
+    d->type->event_free(v);
+    d->type->free(d, x);
+    d->type->lane_free(a);
+    d->type->lane_free(b);
+    d->type->close(d);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_events_between_lanes),
-        cmocka_unit_test(test_random_graph),
-        cmocka_unit_test(test_event_moves_and_dies),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_broken_calls),
-        cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_profile_attention),
+        cmocka_unit_test(test_order),        cmocka_unit_test(test_events_between_lanes),
+        cmocka_unit_test(test_random_graph), cmocka_unit_test(test_event_moves_and_dies),
+        cmocka_unit_test(test_errors),       cmocka_unit_test(test_broken_calls),
+        cmocka_unit_test(test_busy),         cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_memory),       cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_profile),      cmocka_unit_test(test_profile_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
