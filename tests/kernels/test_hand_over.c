@@ -167,7 +167,10 @@ static void move(size_t device, struct moved *x, uint64_t seed, uint64_t step, u
 {
     struct zf_err e;
     double partial = 1;
+    uint32_t backwards[N]; /* the order of a list is no part of it */
+    for (size_t r = 0; r < rows; r++) backwards[r] = (uint32_t)(rows - 1 - r);
     struct zf_hand_over_args a = {.type = ZF_BF16,
+                                  .list = backwards,
                                   .g = x->g + begin,
                                   .weights = x->moved + begin,
                                   .channel = x->channel,
