@@ -55,14 +55,14 @@ static double sum_exp(float *x, size_t n, float max, bool keep)
         vf part[4] = {vzero(), vzero(), vzero(), vzero()};
         for (; i + 4 * VW <= end; i += 4 * VW) {
             for (size_t v = 0; v < 4; v++) {
-                vf e = vexp(vsub(vload(x + i + v * VW), m));
+                vf e = vexp_low(vsub(vload(x + i + v * VW), m));
                 if (keep) vstore(x + i + v * VW, e);
                 part[v] = vadd(part[v], e);
             }
         }
         for (; i < end; i += VW) {
             size_t left = end - i;
-            vf e = vexp(vsub(left < VW ? load_end(x + i, left, -INFINITY) : vload(x + i), m));
+            vf e = vexp_low(vsub(left < VW ? load_end(x + i, left, -INFINITY) : vload(x + i), m));
             if (keep && left < VW) vstore_n(x + i, e, left);
             else if (keep) vstore(x + i, e);
             part[0] = vadd(part[0], e);

@@ -61,7 +61,7 @@ struct sigmoid {
 
 static inline struct sigmoid sigmoid(vf x)
 {
-    vf z = vsub(vzero(), x), e = vexp(vmin(vset(87), z)), s = vdiv(vset(1), vadd(vset(1), e));
+    vf z = vsub(vzero(), x), e = vexp_low(vmin(vset(87), z)), s = vdiv(vset(1), vadd(vset(1), e));
     return (struct sigmoid){vselect_lt(vset(80), z, vzero(), s), vmul(e, s)};
 }
 

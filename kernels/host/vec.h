@@ -31,10 +31,7 @@ static inline vf vmin(vf a, vf b) { return _mm512_min_ps(a, b); }
 static inline vf vmax(vf a, vf b) { return _mm512_max_ps(a, b); }
 static inline vf vsqrt(vf a) { return _mm512_sqrt_ps(a); }
 static inline vf vround(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-static inline vf vpow2(vf n)
-{
-    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127)), 23));
-}
+static inline vf vscale(vf p, vf n) { return _mm512_scalef_ps(p, n); } /* p 2^n, n a whole number from -126 to 127 */
 /* a < b ? x : y, lane by lane; false where a or b is NaN. */
 static inline vf vselect_lt(vf a, vf b, vf x, vf y) { return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), y, x); }
 
@@ -77,7 +74,7 @@ static inline __m256 vpow2_(__m256 n)
 {
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127)), 23));
 }
-static inline vf vpow2(vf n) { return (vf){vpow2_(n.a), vpow2_(n.b)}; }
+static inline vf vscale(vf p, vf n) { return vmul(p, (vf){vpow2_(n.a), vpow2_(n.b)}); }
 static inline vf vselect_lt(vf a, vf b, vf x, vf y)
 {
     return (vf){_mm256_blendv_ps(y.a, x.a, _mm256_cmp_ps(a.a, b.a, _CMP_LT_OQ)),
@@ -111,7 +108,7 @@ static inline float vpow2_(float n)
     memcpy(&f, &u, sizeof f);
     return f;
 }
-static inline vf vpow2(vf n) { VF_LANES_(vpow2_(n[i])); }
+static inline vf vscale(vf p, vf n) { VF_LANES_(p[i] * vpow2_(n[i])); }
 #undef VF_LANES_
 #endif
 
@@ -224,10 +221,10 @@ static inline float vmaxall(vf v)
     return f[0];
 }
 
-/* exp within about 1 ulp on [-87.3, 88]; 0 below, e^88 above; NaN for NaN and +infinity. */
-static inline vf vexp(vf x)
+/* e^y for y from EXP_LOW to 88; NaN stays NaN. */
+#define EXP_LOW (-87.33654f)
+static inline vf vexp_within_(vf y)
 {
-    vf low = vset(-87.33654f), y = vmin(vset(88.0f), vmax(low, x));
     vf n = vround(vmul(y, vset(1.44269504f)));
     vf r = vfma(n, vset(-0.693145752f), y);
     r = vfma(n, vset(-1.42860677e-6f), r);
@@ -238,8 +235,21 @@ static inline vf vexp(vf x)
     p = vfma(p, r, vset(4.99999881e-1f));
     p = vfma(p, r, vset(1.0f));
     p = vfma(p, r, vset(1.0f));
-    vf scaled = vmul(p, vpow2(n));
-    return vselect_lt(x, low, vzero(), vadd(scaled, vsub(x, x))); /* x - x: 0, or NaN where x is not finite */
+    return vscale(p, n);
+}
+
+/* exp within about 1 ulp on [-87.3, 88]; 0 below, e^88 above; NaN for NaN and +infinity. */
+static inline vf vexp(vf x)
+{
+    vf low = vset(EXP_LOW), y = vmin(vset(88.0f), vmax(low, x));
+    return vselect_lt(x, low, vzero(), vadd(vexp_within_(y), vsub(x, x))); /* x - x: 0, or NaN where x is not finite */
+}
+
+/* The same to the bit for x up to 88 and NaN, and less work. */
+static inline vf vexp_low(vf x)
+{
+    vf low = vset(EXP_LOW);
+    return vselect_lt(x, low, vzero(), vexp_within_(vmax(low, x)));
 }
 
 #endif

@@ -12,6 +12,7 @@ import json
 import os
 import random
 import re
+import signal
 import statistics
 import struct
 import subprocess
@@ -55,8 +56,13 @@ def child(arguments):
     """stdout, stderr, peak resident MB and processor seconds of a program."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         p = subprocess.Popen(arguments, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
-        _, status, usage = os.wait4(p.pid, 0)
-        p.returncode = os.waitstatus_to_exitcode(status)
+        try:
+            _, status, usage = os.wait4(p.pid, 0)
+            p.returncode = os.waitstatus_to_exitcode(status)
+        finally:
+            if p.returncode is None:  # we were interrupted
+                p.kill()
+                p.wait()
         texts = []
         for f in (out, err):
             f.seek(0)
@@ -392,6 +398,7 @@ def main():
         p.error("at least 3 steps and 1 round are needed: the first step of a run does not count")
     words = [w.strip() for w in a.only.split(",") if w.strip()]
     wanted = lambda name: not words or any(w in name for w in words)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for program in PROGRAMS:
         try:
             built = subprocess.run(["ninja", "-C", a.build, program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -409,8 +416,10 @@ def main():
                 lines.append((name, goal, figure.format(value), "ok" if met(value) else "short", detail))
             except Absent as why:
                 lines.append((name, goal, "-", "skipped", str(why)))
+            bench.note("{}: {} ({}) {}".format(*lines[-1]))
         print(f"{os.path.basename(os.path.abspath(a.model))}, B {a.batch}, T {a.length}, {a.threads or 'all'} threads, best of {a.rounds} rounds\n")
-        show(("figure", "goal", "here", "", "how"), lines, a.markdown)
+        if lines:
+            show(("figure", "goal", "here", "", "how"), lines, a.markdown)
         for dtype in ("bf16", "f32"):
             if not wanted(f"phases {dtype}"):
                 continue
