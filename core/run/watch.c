@@ -121,6 +121,7 @@ static enum zf_status trace_open(struct zf_trainer *t, uint64_t step, struct zf_
     struct zf_watch *w = &t->watch;
     char *name = NULL, *folder = zf_path_join(t->run, "traces");
     w->trace.path = NULL;
+    if (w->trace.last > t->setup->steps) w->trace.last = t->setup->steps;
     if (folder && asprintf(&name, "steps-%08" PRIu64 "-%08" PRIu64 ".json", step, w->trace.last) > 0)
         w->trace.path = zf_path_join(folder, name);
     enum zf_status s = w->trace.path ? zf_directory_make(folder, 0777, e) : zf_fail_memory(e, "a path");
@@ -200,7 +201,9 @@ void zf_watch_begin(struct zf_trainer *t)
     }
     if (w->listeners && w->publish && !w->live && !watch(t, &e)) w->live = malloc(sizeof *w->live);
     if (w->live) memset(w->live, 0, sizeof *w->live);
+    struct zf_pipeline_counts counted = w->before.counts;
     zf_pipeline_sample(&t->pipeline, &w->before);
+    w->before.counts = counted; /* what was done since the last step, for a validation, is counted with this one */
     w->began = zf_clock();
     snprintf(mark, sizeof mark, "step %" PRIu64, step);
     if (w->trace.file && !w->trace.over) zf_trace_mark(w->trace.file, mark, w->began);
@@ -214,6 +217,7 @@ void zf_watch_end(struct zf_trainer *t)
     double matrix_bytes;
     zf_pipeline_sample(&t->pipeline, &now);
     w->step = zf_pipeline_between(&w->before, &now);
+    w->before.counts = now.counts;
     w->ended = zf_clock();
     struct zf_bus bus = zf_pipeline_bus_formula(&t->pipeline, &matrix_bytes);
     w->sum.steps++;

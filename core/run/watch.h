@@ -10,7 +10,7 @@
 struct zf_trainer;
 
 struct zf_watch {
-    struct zf_pipeline_sample before, step; /* when the step began; what it took */
+    struct zf_pipeline_sample before, step; /* when the step began (its counts: when the last one ended); what it took */
     double began, ended;                    /* of that step: the clock */
     struct {                                /* of all steps so far */
         uint64_t steps;
