@@ -33,6 +33,9 @@ ZF_CHOICE_TYPES(ZF_CHOICE_ENUM)
 #undef ZF_CHOICE_ENUM
 #undef ZF_CHOICE_CONSTANT
 
+/* trace_steps: FIRST-LAST, or one step. false: it is no such text (or empty). */
+bool zf_options_trace(const char *text, uint64_t *first, uint64_t *last);
+
 enum zf_option_type {
     ZF_TYPE_STRING,
     ZF_TYPE_PATH,

@@ -65,6 +65,28 @@ static bool has_validation(const struct zf_options *o)
     return o->valid.count || o->valid_split > 0;
 }
 
+/* Digits alone, at most 18 of them. */
+static bool number(const char **text, uint64_t *out)
+{
+    size_t n = strspn(*text, "0123456789");
+    if (!n || n > 18) return false;
+    *out = strtoull(*text, NULL, 10);
+    *text += n;
+    return true;
+}
+
+bool zf_options_trace(const char *text, uint64_t *first, uint64_t *last)
+{
+    uint64_t a, b;
+    if (!number(&text, &a)) return false;
+    b = a;
+    if (*text == '-' && (text++, !number(&text, &b))) return false;
+    if (*text || !a || b < a) return false;
+    *first = a;
+    *last = b;
+    return true;
+}
+
 /* One predicate a rule: true is an error. */
 #define RULE(name, expression) \
     static bool name(const struct zf_options *o) \
@@ -99,6 +121,7 @@ RULE(no_separator, !o->documents[0])
 RULE(choices_blind, o->choices.count && o->valid_split > 0)
 RULE(two_prompts, o->prompt[0] && o->prompt_file[0])
 RULE(two_responses, o->response[0] && o->response_file[0])
+RULE(trace_wrong, o->trace_steps[0] && !zf_options_trace(o->trace_steps, &(uint64_t){0}, &(uint64_t){0}))
 
 enum scope { ALWAYS, NOT_PLAN };
 
@@ -149,6 +172,8 @@ static const struct rule {
      "prompt_file beside prompt ({@prompt}); one of the two is expected; take one out"},
     {two_responses, ZF_OPT_response_file, ZF_OPT_response, ALWAYS,
      "response_file beside response ({@response}); one of the two is expected; take one out"},
+    {trace_wrong, ZF_OPT_trace_steps, ZF_OPT_trace_steps, NOT_PLAN,
+     "trace_steps is {trace_steps}; FIRST-LAST, two steps from 1 on, is expected; for example 10-12"},
     {split_and_files, ZF_OPT_valid_split, ZF_OPT_valid, ALWAYS,
      "valid_split beside the files of `valid` ({@valid}); one of the two is expected; take one out"},
     {steps_and_epochs, ZF_OPT_epochs, ZF_OPT_steps, ALWAYS, "epochs beside steps ({@steps}); one of the two is expected; take one out"},
@@ -183,8 +208,8 @@ static const struct limit {
 
 /* Kept, but nothing changes by them yet. */
 static const enum zf_option_id idle[] = {
-    ZF_OPT_save_every,  ZF_OPT_save_minutes, ZF_OPT_keep,         ZF_OPT_keep_weights,  ZF_OPT_compression_level, ZF_OPT_grace,
-    ZF_OPT_score_every, ZF_OPT_log_channels, ZF_OPT_sample_every, ZF_OPT_sample_prompt, ZF_OPT_tensorboard,       ZF_OPT_trace_steps,
+    ZF_OPT_save_every,        ZF_OPT_save_minutes, ZF_OPT_keep,         ZF_OPT_keep_weights,
+    ZF_OPT_compression_level, ZF_OPT_grace,        ZF_OPT_sample_every, ZF_OPT_sample_prompt,
 };
 
 static const char *place_of(const struct zf_options *o, enum zf_option_id id, char *buffer, size_t size)

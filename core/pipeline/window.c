@@ -27,22 +27,50 @@ bool zf_window_ends(const struct zf_window *w, const struct zf_policy *p, uint64
     return (t - w->origin) % p->interval == offset(w, p);
 }
 
-void zf_window_close(struct zf_window *w, const struct zf_policy *p, uint64_t t)
+/* Steps from a window's end to its service, and to when its rows become visible. */
+static struct delay {
+    uint64_t serve, due;
+} delay(const struct zf_window *w, const struct zf_policy *p)
 {
-    const struct {
-        uint64_t serve, due;
-    } after[] = {
+    const struct delay of[] = {
         [ZF_VISIBLE_NONE] = {0, 0},
         [ZF_VISIBLE_GLOBAL] = {w->start, p->interval},
         [ZF_VISIBLE_ROLLING] = {w->start, w->end},
         [ZF_VISIBLE_STAGGERED] = {0, w->end - w->start},
     };
+    return of[p->visible];
+}
+
+void zf_window_close(struct zf_window *w, const struct zf_policy *p, uint64_t t)
+{
+    struct delay d = delay(w, p);
     w->up.any = true;
     w->up.served = false;
     w->up.ended = t;
-    w->up.serve = t + after[p->visible].serve;
-    w->up.due = t + after[p->visible].due;
+    w->up.serve = t + d.serve;
+    w->up.due = t + d.due;
     w->entries = 0;
+}
+
+/* The last step up to t with which a window ended, or that they began after. */
+static uint64_t last_end(const struct zf_window *w, const struct zf_policy *p, uint64_t t)
+{
+    uint64_t since = t - w->origin, o = offset(w, p);
+    return since < o ? w->origin : t - (since - o) % p->interval;
+}
+
+uint64_t zf_window_visible(const struct zf_window *w, const struct zf_policy *p, uint64_t t)
+{
+    if (!w->up.any) return last_end(w, p, t);
+    if (w->up.due <= t) return w->up.ended;
+    return w->up.ended - w->origin < p->interval ? w->origin : w->up.ended - p->interval;
+}
+
+uint64_t zf_window_due(const struct zf_window *w, const struct zf_policy *p, uint64_t t)
+{
+    if (w->up.any) return w->up.due;
+    uint64_t o = offset(w, p), phase = (t - w->origin) % p->interval;
+    return t + (o > phase ? o - phase : p->interval + o - phase) + delay(w, p).due;
 }
 
 double zf_window_lag(const struct zf_window *w, const struct zf_policy *p)

@@ -28,6 +28,10 @@ bool zf_window_ends(const struct zf_window *w, const struct zf_policy *p, uint64
 void zf_window_close(struct zf_window *w, const struct zf_policy *p, uint64_t t);
 /* n, the mean lag in steps of what optimistic weights look ahead by. */
 double zf_window_lag(const struct zf_window *w, const struct zf_policy *p);
+/* The last step whose gradients are in what step t + 1 computes with; steps up to t are completed. */
+uint64_t zf_window_visible(const struct zf_window *w, const struct zf_policy *p, uint64_t t);
+/* At whose end rows of the CPU half become visible next. */
+uint64_t zf_window_due(const struct zf_window *w, const struct zf_policy *p, uint64_t t);
 /* The step that selects next, 0: none will. t: the last one completed. */
 uint64_t zf_window_next_selection(const struct zf_window *w, const struct zf_policy *p, uint64_t t);
 

@@ -22,6 +22,7 @@ static bool asked_to_stop(const struct zf_trainer *t)
 static enum zf_status between(void *context, struct zf_err *e)
 {
     struct zf_trainer *t = context;
+    zf_watch_take(t);
     ZF_TRY(zf_lock_beat(t->lock, t->step, e));
     if (!asked_to_stop(t)) return ZF_OK;
     ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
@@ -185,14 +186,14 @@ static enum zf_status judge(struct zf_trainer *t, bool *enough, struct zf_err *e
 
 static bool score_now(const struct zf_trainer *t)
 {
-    return t->o->score_every && (t->step + 1) % (uint64_t)t->o->score_every == 0;
+    return t->watch.score_asked || (t->o->score_every && (t->step + 1) % (uint64_t)t->o->score_every == 0);
 }
 
 /* One optimizer step. ZF_STOPPED: dropped because of a signal. */
 static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, struct zf_err *e)
 {
     const struct zf_load *load;
-    double from = zf_clock();
+    zf_watch_begin(t);
     ZF_TRY(next_load(t->loader, &load, e));
     *r = (struct zf_step_record){.step = t->step + 1,
                                  .first_row = load->first,
@@ -211,11 +212,9 @@ static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, s
         ZF_TRY(zf_pipeline_finish(&t->pipeline, &r->norm, e));
         r->loss = r->norm.loss / (double)r->label_tokens;
     }
-    double busy = t->device->type->lane_busy(t->model.lane);
-    r->seconds = zf_clock() - from;
-    r->compute_seconds = busy - t->busy;
-    t->busy = busy;
     t->step++;
+    zf_watch_end(t);
+    r->seconds = t->watch.ended - t->watch.began;
     return ZF_OK;
 }
 
@@ -280,7 +279,7 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
                            r->step);
         }
     }
-    if (o->norms_every && t->step % (uint64_t)o->norms_every == 0) zf_record_norms(t);
+    if (o->norms_every && t->step % (uint64_t)o->norms_every == 0 && r->label_tokens) zf_record_norms(t);
     if (o->valid_every && t->setup->valid.rows && t->step % (uint64_t)o->valid_every == 0) {
         bool enough;
         ZF_TRY(judge(t, &enough, e));

@@ -64,7 +64,6 @@ void zf_record_start(struct zf_trainer *t)
     struct zf_device_info info;
     json_t *o = json_object(), *matrices = json_array();
     t->device->type->info(t->device, &info);
-    for (int i = 0; i < ZF_MEM_TAGS; i++) t->device_bytes += info.bytes[i];
     double adam = adam_speed(t);
     const char *strategy = zf_option_table[ZF_OPT_strategy].choices[t->o->strategy];
     for (size_t i = 0; i < p->count; i++)
@@ -89,11 +88,12 @@ void zf_record_start(struct zf_trainer *t)
     json_object_set_new(o, "attempt", json_integer(1));
     zf_metrics_write(t->metrics, o);
 
-    char bytes[32], speed[64] = "";
+    char bytes[32], speed[64] = "", words[512];
     const struct zf_setup *s = t->setup;
     zf_plain_text(&t->plain, "zenflow-console %s: %s, %" PRIu64 " parameters, %s, strategy %s on %s (%s)", ZF_VERSION,
                   t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters,
                   zf_dtype_name(t->model.dtype), strategy, t->device->type->name, info.description);
+    zf_plain_text(&t->plain, "policy: %s", zf_policy_words(&t->pipeline.policy, words, sizeof words));
     if (adam > 0) snprintf(speed, sizeof speed, "; CPU Adam %.1f GB/s", adam * 1e-9);
     zf_plain_text(&t->plain, "threads: %d, %s%s", info.threads, info.placement, speed);
     zf_plain_text(&t->plain,
@@ -104,6 +104,58 @@ void zf_record_start(struct zf_trainer *t)
     zf_plain_text(&t->plain, "memory: %s planned for micro-batches of %zu sequences, %zu tokens",
                   zf_bytes_text(s->plan.total, bytes, sizeof bytes), s->plan.micro_batch, s->plan.tokens);
     zf_plain_text(&t->plain, "run: %s, %" PRIu64 " steps of %" PRId64 " sequences", t->run, t->setup->steps, t->o->batch_size);
+}
+
+/* Bytes that the device's own memory would hold: all but what the CPU half keeps. */
+static uint64_t device_bytes(const struct zf_trainer *t)
+{
+    struct zf_device_info info;
+    uint64_t sum = 0;
+    t->device->type->info(t->device, &info);
+    for (int i = 0; i < ZF_MEM_TAGS; i++)
+        if (i != ZF_TAG_CPU_STATE && i != ZF_TAG_SLOTS) sum += info.bytes[i];
+    return sum;
+}
+
+static json_t *busy_json(const struct zf_trainer *t, double seconds)
+{
+    json_t *o = json_object();
+    for (int i = 0; i < ZF_LANES; i++)
+        json_object_set_new(o, zf_lane_name((enum zf_lane_id)i), zf_json_real(fmin(1, t->watch.step.busy[i] / seconds)));
+    return o;
+}
+
+static json_t *groups_json(struct zf_trainer *t)
+{
+    struct zf_watch *w = &t->watch;
+    json_t *list = json_array();
+    size_t n = zf_pipeline_groups(&t->pipeline, w->groups, w->group_room);
+    if (n > w->group_room) {
+        free(w->groups);
+        w->groups = malloc(n * sizeof *w->groups);
+        w->group_room = w->groups ? n : 0;
+        n = w->groups ? zf_pipeline_groups(&t->pipeline, w->groups, n) : 0;
+    }
+    for (size_t i = 0; i < n; i++) {
+        const struct zf_group *g = &w->groups[i];
+        json_array_append_new(list, json_pack("{s:f s:s s:I s:I}", "fill", g->fill, "phase", zf_group_phase_name(g->phase), "staleness",
+                                              (json_int_t)g->staleness, "due", (json_int_t)g->due));
+    }
+    return list;
+}
+
+/* How the step went through the lanes. */
+static void set_lanes(json_t *o, struct zf_trainer *t, double seconds)
+{
+    const struct zf_pipeline_sample *s = &t->watch.step;
+    json_object_set_new(o, "compute_ms", zf_json_real(1e3 * s->busy[ZF_LANE_COMPUTE]));
+    json_object_set_new(o, "stall_ms", zf_json_real(1e3 * s->stalled));
+    json_object_set_new(o, "busy", busy_json(t, seconds));
+    json_object_set_new(o, "d2h_bytes", integer(s->counts.d2h_bytes));
+    json_object_set_new(o, "h2d_bytes", integer(s->counts.h2d_bytes));
+    json_object_set_new(o, "groups", groups_json(t));
+    json_object_set_new(o, "cpu_updates", integer(s->counts.cpu_updates));
+    if (s->adam_seconds > 0) json_object_set_new(o, "adam_gb_s", zf_json_real(1e-9 * s->adam_bytes / s->adam_seconds));
 }
 
 void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r)
@@ -121,19 +173,19 @@ void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r)
         json_object_set_new(o, "label_tokens", integer(r->label_tokens));
         json_object_set_new(o, "tokens_per_s", zf_json_real((double)r->tokens / r->seconds));
         json_object_set_new(o, "step_ms", zf_json_real(1e3 * r->seconds));
-        json_object_set_new(o, "compute_ms", zf_json_real(1e3 * r->compute_seconds));
-        json_object_set_new(o, "stall_ms", json_real(0)); /* gpu_only: nothing to wait for */
-        json_object_set_new(o, "busy", json_pack("{s:f}", "compute", fmin(1, r->compute_seconds / r->seconds)));
         json_object_set_new(o, "rows", json_pack("[I,I]", (json_int_t)r->first_row, (json_int_t)r->last_row));
-        json_object_set_new(o, "d2h_bytes", json_integer(0));
-        json_object_set_new(o, "h2d_bytes", json_integer(0));
-        json_object_set_new(o, "groups", json_array());
-        json_object_set_new(o, "cpu_updates", json_integer(0));
+        set_lanes(o, t, r->seconds);
         json_object_set_new(o, "skipped", integer(t->skipped));
-        json_object_set_new(o, "memory_device", integer(t->device_bytes));
+        json_object_set_new(o, "memory_device", integer(device_bytes(t)));
         json_object_set_new(o, "memory_host", integer(resident()));
         zf_metrics_write(t->metrics, o);
+        const struct zf_scalar scalars[] = {{"loss", (float)r->loss},
+                                            {"grad_norm", (float)r->norm.norm},
+                                            {"learning_rate", (float)r->rate},
+                                            {"tokens_per_s", (float)((double)r->tokens / r->seconds)}};
+        zf_tensorboard_write(t->watch.tensorboard, r->step, scalars, sizeof scalars / sizeof *scalars);
     }
+    if (r->norm.apply) zf_record_channels(t);
     uint64_t every = (uint64_t)t->o->valid_every, pauses = every ? (t->setup->steps - r->step) / every : 0;
     zf_plain_step(&t->plain,
                   &(struct zf_plain_step){.step = r->step,
@@ -165,6 +217,7 @@ void zf_record_valid(struct zf_trainer *t, const struct zf_valid_record *r)
                  always);
     }
     zf_metrics_write(t->metrics, o);
+    zf_tensorboard_write(t->watch.tensorboard, t->step, &(struct zf_scalar){"valid_loss", (float)r->loss}, 1);
     zf_plain_text(&t->plain, "step %" PRIu64 " validation loss %.4f over %" PRIu64 " targets%s", t->step, r->loss, r->tokens, accuracy);
 }
 
@@ -210,11 +263,36 @@ void zf_record_norms(struct zf_trainer *t)
     zf_metrics_write(t->metrics, o);
 }
 
+/* What the bus carried in a step, in units of M, the bytes of all matrices' weights, beside what a formula says; how long the device waited
+ * for it. */
+static void set_bus(json_t *o, const struct zf_trainer *t, char *text, size_t size)
+{
+    double m, steps = (double)t->watch.sum.steps;
+    zf_pipeline_bus_formula(&t->pipeline, &m);
+    text[0] = 0;
+    if (!t->watch.sum.steps || m <= 0) return;
+    double unit = 1 / (m * steps), down = (double)t->watch.sum.d2h_bytes * unit, up = (double)t->watch.sum.h2d_bytes * unit,
+           formula = (t->watch.sum.formula_down + t->watch.sum.formula_up) * unit, stall = t->watch.sum.stalled / t->watch.sum.seconds;
+    json_object_set_new(o, "stall", zf_json_real(stall));
+    json_object_set_new(o, "selections", integer(t->watch.sum.selections));
+    json_object_set_new(o, "bus",
+                        json_pack("{s:f s:f s:f s:f s:f s:f}", "matrix_bytes", m, "d2h", down, "h2d", up, "formula_d2h",
+                                  t->watch.sum.formula_down * unit, "formula_h2d", t->watch.sum.formula_up * unit, "formula", formula));
+    char bytes[32], measured[32];
+    snprintf(text, size,
+             "stalls: %.1f %% of the time; bus: measured %.4g M a step (%.4g down, %.4g up; M = %s, %s a step), formula %.4g M; "
+             "selections: %" PRIu64,
+             100 * stall, down + up, down, up, zf_bytes_text((uint64_t)m, bytes, sizeof bytes),
+             zf_bytes_text((uint64_t)((down + up) * m), measured, sizeof measured), formula, t->watch.sum.selections);
+}
+
 void zf_record_end(struct zf_trainer *t, const char *reason)
 {
     struct zf_err e;
+    char bus[384];
     json_t *o = line("end", t->step);
     json_object_set_new(o, "reason", json_string(reason));
+    set_bus(o, t, bus, sizeof bus);
     if (zf_metrics_dropped(t->metrics)) json_object_set_new(o, "metrics_dropped", integer(zf_metrics_dropped(t->metrics)));
     zf_metrics_write(t->metrics, json_incref(o));
     if (t->journal && zf_journal_append(t->journal, o, &e))
@@ -224,6 +302,9 @@ void zf_record_end(struct zf_trainer *t, const char *reason)
     if (zf_metrics_dropped(t->metrics))
         zf_plain_text(&t->plain, "warning: %zu lines of metrics.jsonl were dropped: %s", zf_metrics_dropped(t->metrics),
                       zf_metrics_why(t->metrics));
+    if (zf_tensorboard_dropped(t->watch.tensorboard))
+        zf_plain_text(&t->plain, "warning: %zu records for TensorBoard were dropped", zf_tensorboard_dropped(t->watch.tensorboard));
+    if (bus[0]) zf_plain_text(&t->plain, "%s", bus);
     zf_plain_text(&t->plain, "end: %s at step %" PRIu64 " of %" PRIu64 "; %" PRIu64 " clipped, %" PRIu64 " skipped", reason, t->step,
                   t->setup->steps, t->clipped, t->skipped);
 }

@@ -228,6 +228,7 @@ static void broken_run(struct zf_trainer *t, const struct zf_err *why)
 static void close_trainer(struct zf_trainer *t)
 {
     zf_loader_stop(t->loader);
+    zf_watch_close(t);
     zf_pipeline_close(&t->pipeline);
     zf_model_close(&t->model);
     if (t->device) t->device->type->close(t->device);
@@ -273,9 +274,11 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
         if (t.takeover[0]) zf_record_text(&t, "note", "%s", t.takeover);
         for (size_t i = 0; i < setup->notes.count; i++)
             zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
+        zf_watch_open(&t);
         t.profile.data_cpu = setup->data_cpu;
         s = zf_trainer_loop(&t, &end, e);
         zf_record_profile(&t);
+        zf_watch_stop(&t);
         if (!s)
             s = end_run(&t, end, e);
         else if (s != ZF_BUSY)

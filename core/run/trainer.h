@@ -9,6 +9,7 @@
 #include "core/run/choices.h"
 #include "core/run/profile.h"
 #include "core/run/setup.h"
+#include "core/run/watch.h"
 #include "core/session/journal.h"
 #include "core/session/lock.h"
 #include "core/telemetry/eta.h"
@@ -38,11 +39,11 @@ struct zf_trainer {
     struct zf_adam_rule rule;
     struct zf_eta eta;
     struct zf_profile profile;
+    struct zf_watch watch;
 
     uint64_t step;            /* completed */
     uint64_t skipped, in_row; /* steps that were not applied; the newest of them without a good one between */
     uint64_t clipped;         /* steps whose gradient was scaled down */
-    double busy;              /* seconds of the compute lane when the step began */
     struct {
         double loss;
         uint64_t step;
@@ -54,14 +55,13 @@ struct zf_trainer {
     uint64_t validated; /* step of the last validation */
     char *exported;     /* the newest export of this process, NULL: none; owned */
     uint64_t exported_step;
-    uint64_t device_bytes; /* nothing grows after the start */
     bool told_zero_loss;
 };
 
 /* What a step was like, for its line. */
 struct zf_step_record {
     uint64_t step, first_row, last_row, tokens, label_tokens;
-    double loss, seconds, compute_seconds, rate;
+    double loss, seconds, rate;
     struct zf_step_norm norm;
 };
 
@@ -77,7 +77,7 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e);
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);
 
-/* profile.c: takes the lane's account, of a step just done; with waits for the lane behind it. Writes what came together. */
+/* profile.c: takes the account of the compute lane as it is after a step. Writes what came together. */
 void zf_profile_see(struct zf_trainer *t);
 void zf_profile_step(struct zf_trainer *t, double seconds);
 void zf_record_profile(struct zf_trainer *t);
@@ -86,6 +86,7 @@ void zf_record_profile(struct zf_trainer *t);
 void zf_record_start(struct zf_trainer *t);
 void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r);
 void zf_record_valid(struct zf_trainer *t, const struct zf_valid_record *r);
+void zf_record_channels(struct zf_trainer *t); /* channels.c: `select` and `score` lines of a step that counts */
 void zf_record_norms(struct zf_trainer *t);
 /* kind: "note", "warning", "error". Goes everywhere. */
 void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -15,18 +15,24 @@ struct step {
     vf rate, unbias2, eps;         /* lr / (1 - b1^t), 1 / (1 - b2^t) */
 };
 
-ALWAYS_INLINE struct values update(const struct step *s, struct values x, vf g)
+/* products: how the root is taken, not what it is. */
+ALWAYS_INLINE struct values update_by(const struct step *s, struct values x, vf g, bool products)
 {
     g = vmul(s->clip, g);
     x.m = vfma(s->b1, x.m, vmul(s->rest1, g));
     x.v = vfma(s->b2, x.v, vmul(s->rest2, vmul(g, g)));
-    vf root = vadd(vsqrt(vmul(x.v, s->unbias2)), s->eps);
+    vf vhat = vmul(x.v, s->unbias2), root = vadd(products ? vsqrt_by_products(vhat) : vsqrt(vhat), s->eps);
     x.master = vsub(x.master, vfma(s->decay, x.master, vdiv(vmul(s->rate, x.m), root)));
     return x;
 }
 
 /* So many elements ahead of those that are loaded, the next are asked for. */
 enum { FETCH = 256 };
+
+ALWAYS_INLINE struct values update(const struct step *s, struct values x, vf g)
+{
+    return update_by(s, x, g, false);
+}
 
 ALWAYS_INLINE struct values load_values(const float *master, const float *m, const float *v, size_t n)
 {

@@ -114,6 +114,21 @@ static size_t serve_rows_tasks(const void *args)
     return group_tasks(a->rows, a->cols);
 }
 
+/* Entry e, on elements i .. i + n. */
+ALWAYS_INLINE struct values apply(struct step *s, const struct part *p, size_t e, struct values x, bool g16, bool products, size_t i,
+                                  size_t n)
+{
+    set_rates(s, &p->rates[e]);
+    if (g16) {
+        const uint16_t *g = (const uint16_t *)p->g[e] + i;
+        fetch(g + FETCH);
+        return update_by(s, x, load_bf16(g, n), products);
+    }
+    const float *g = (const float *)p->g[e] + i;
+    fetch(g + FETCH);
+    return update_by(s, x, load_f32(g, n), products);
+}
+
 /* Elements i .. i + n: loaded once, updated by each entry in turn, stored once. */
 ALWAYS_INLINE void serve_some(struct step s, const struct part *p, const struct row *r, bool g16, size_t i, size_t n)
 {
@@ -123,18 +138,12 @@ ALWAYS_INLINE void serve_some(struct step s, const struct part *p, const struct 
     else
         x = (struct values){.master = load_f32(r->master + i, n)};
     if (r->visible && !r->past) fetch(r->visible + i + FETCH);
-    for (size_t e = 0; e < p->count; e++) {
-        set_rates(&s, &p->rates[e]);
-        if (g16) {
-            const uint16_t *g = (const uint16_t *)p->g[e] + i;
-            fetch(g + FETCH);
-            x = update(&s, x, load_bf16(g, n));
-        } else {
-            const float *g = (const float *)p->g[e] + i;
-            fetch(g + FETCH);
-            x = update(&s, x, load_f32(g, n));
-        }
+    size_t e = 0;
+    for (; e + 2 <= p->count; e += 2) { /* two ways to the same root, side by side */
+        x = apply(&s, p, e, x, g16, false, i, n);
+        x = apply(&s, p, e + 1, x, g16, true, i, n);
     }
+    if (e < p->count) x = apply(&s, p, e, x, g16, false, i, n);
     if (p->count) store_values(r->master + i, r->m + i, r->v + i, x, n);
     if (!r->visible) return;
     if (p->ahead) {

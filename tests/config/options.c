@@ -276,7 +276,13 @@ static const struct {
     {MODEL DATA "valid_split = 0.1\nchoices = a, b\n", "f.cfg:6:11", "choices beside valid_split"},
     {MODEL DATA "[run]\ndevice = cuda\n", "f.cfg:6:10", "device is cuda"},
     {MODEL "[run]\ndevice = sim\n", "f.cfg:4:10", "device is sim"},
-    {MODEL DATA "[zenflow]\nstrategy = zenflow\n", "f.cfg:6:12", "strategy is zenflow; auto|gpu_only"},
+    {MODEL DATA "[zenflow]\nstrategy = zenflow\n", NULL, NULL},
+    {MODEL DATA "[log]\ntrace_steps = 3-7\n", NULL, NULL},
+    {MODEL DATA "[log]\ntrace_steps = 3\n", NULL, NULL},
+    {MODEL DATA "[log]\ntrace_steps = 7-3\n", "f.cfg:6:15", "trace_steps is 7-3; FIRST-LAST"},
+    {MODEL DATA "[log]\ntrace_steps = 0-3\n", "f.cfg:6:15", "from 1 on"},
+    {MODEL DATA "[log]\ntrace_steps = 1-99999999999999999999\n", "f.cfg:6:15", "FIRST-LAST"},
+    {MODEL DATA "[log]\ntrace_steps = 1 - 2\n", "f.cfg:6:15", "FIRST-LAST"},
 };
 
 static void rules_between_options(void **state)
@@ -315,15 +321,15 @@ static void a_plan_needs_no_data(void **state)
 static void what_has_no_effect_is_noted(void **state)
 {
     (void)state;
-    static const char text[] = MODEL DATA "[log]\ntensorboard = yes\nscore_every = 16\n[checkpoint]\nsave_every = 5\n";
+    static const char text[] = MODEL DATA "[log]\nsample_every = 5\n[checkpoint]\nsave_every = 5\nkeep = 3\n";
     struct zf_options o = fresh();
     struct zf_err_list errors = {0}, notes = {0};
     zf_run_cfg_read_memory(&o, text, sizeof text - 1, "f.cfg", NULL, &errors);
     assert_int_equal(zf_options_validate(&o, false, &errors, &notes), ZF_OK);
-    assert_int_equal(notes.count, 2); /* score_every has its default */
+    assert_int_equal(notes.count, 2); /* keep has its default */
     assert_string_equal(notes.list[0].message, "save_every is kept but has no effect in this version");
-    assert_string_equal(notes.list[0].where, "f.cfg:9:14");
-    assert_string_equal(notes.list[1].message, "tensorboard is kept but has no effect in this version");
+    assert_string_equal(notes.list[0].where, "f.cfg:8:14");
+    assert_string_equal(notes.list[1].message, "sample_every is kept but has no effect in this version");
     assert_int_equal(zf_err_list_status(&notes), ZF_OK);
     zf_err_list_free(&notes);
     zf_options_free(&o);

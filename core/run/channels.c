@@ -1,0 +1,68 @@
+/* Lines of metrics.jsonl about channels: who was selected, how scores are spread. */
+#include "core/run/trainer.h"
+
+#include <stdlib.h>
+
+static int ascending(const void *a, const void *b)
+{
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static json_t *reals(const double *x, size_t n)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, zf_json_real(x[i]));
+    return list;
+}
+
+static json_t *channels_of(const struct zf_matrix *x)
+{
+    json_t *list = json_array();
+    size_t n = x->device.rows;
+    uint32_t *sorted = malloc((n ? n : 1) * sizeof *sorted);
+    for (size_t i = 0; sorted && i < n; i++) sorted[i] = x->order[i];
+    if (sorted) qsort(sorted, n, sizeof *sorted, ascending);
+    for (size_t i = 0; sorted && i < n; i++) json_array_append_new(list, json_integer(sorted[i]));
+    free(sorted);
+    return list;
+}
+
+static json_t *select_json(const struct zf_trainer *t, const struct zf_matrix *x)
+{
+    json_t *o = json_pack("{s:s s:I}", "name", x->param->name, "selected", (json_int_t)x->device.rows);
+    json_object_set_new(o, "kept", zf_json_real(x->kept_of ? (double)x->kept / (double)x->kept_of : 0));
+    json_object_set_new(o, "energy", zf_json_real(x->energy));
+    if (t->o->log_channels) json_object_set_new(o, "channels", channels_of(x));
+    return o;
+}
+
+static json_t *score_json(const struct zf_trainer *t, const struct zf_matrix *x)
+{
+    struct zf_scores s;
+    struct zf_err ignored;
+    if (zf_pipeline_scores(&t->pipeline, x, &s, &ignored)) return NULL;
+    json_t *o = json_pack("{s:s}", "name", x->param->name);
+    json_object_set_new(o, "bins", reals(s.bin, s.bins));
+    json_object_set_new(o, "top", reals(s.top, ZF_SCORE_TOPS));
+    json_object_set_new(o, "selected_energy", zf_json_real(s.selected_energy));
+    return o;
+}
+
+/* A line of all matrices that `which` is true of; none where there are none. */
+static void line(struct zf_trainer *t, const char *type, bool (*which)(const struct zf_pipeline *, const struct zf_matrix *),
+                 json_t *(*make)(const struct zf_trainer *, const struct zf_matrix *))
+{
+    json_t *list = json_array();
+    for (size_t i = 0; i < t->pipeline.matrices; i++)
+        if (which(&t->pipeline, &t->pipeline.matrix[i])) json_array_append_new(list, make(t, &t->pipeline.matrix[i]));
+    if (json_array_size(list))
+        zf_metrics_write(t->metrics, json_pack("{s:s s:I s:O}", "type", type, "step", (json_int_t)t->step, "matrices", list));
+    json_decref(list);
+}
+
+void zf_record_channels(struct zf_trainer *t)
+{
+    line(t, "select", zf_pipeline_selected, select_json);
+    line(t, "score", zf_pipeline_scored, score_json);
+}
