@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { TOKENS = 1024, HIDDEN = 576, QKV = 960, GATE_UP = 3072, FFN = 1536, VOCAB = 49152, LAYERS = 30, HEAD = 256, ROUNDS = 8 };
+enum { TOKENS = 1024, HIDDEN = 576, KV = 192, FFN = 1536, VOCAB = 49152, LAYERS = 30, HEAD = 256, ROUNDS = 8 };
 
 struct product {
     const char *what;
@@ -19,24 +19,30 @@ struct product {
     bool wide, accumulate;
 };
 
+/* As the model issues them in a step of one micro-batch: where it adds, it adds; the first chunk of logits writes the table's gradient. */
 static const struct product products[] = {
-    {"qkv", TOKENS, QKV, HIDDEN, LAYERS, "NN", false, false},
+    {"q", TOKENS, HIDDEN, HIDDEN, LAYERS, "NN", false, false},
+    {"k, v", TOKENS, KV, HIDDEN, 2 * LAYERS, "NN", false, false},
     {"attention out", TOKENS, HIDDEN, HIDDEN, LAYERS, "NN", false, false},
-    {"gate, up", TOKENS, GATE_UP, HIDDEN, LAYERS, "NN", false, false},
+    {"gate, up", TOKENS, FFN, HIDDEN, 2 * LAYERS, "NN", false, false},
     {"down", TOKENS, HIDDEN, FFN, LAYERS, "NN", false, false},
     {"logits", HEAD, VOCAB, HIDDEN, TOKENS / HEAD, "NT", true, false},
     {"d logits", HEAD, HIDDEN, VOCAB, TOKENS / HEAD, "NN", false, false},
-    {"d table", VOCAB, HIDDEN, HEAD, TOKENS / HEAD, "TN", true, true},
-    {"d qkv", TOKENS, HIDDEN, QKV, LAYERS, "NT", false, false},
+    {"d table", VOCAB, HIDDEN, HEAD, 1, "TN", true, false},
+    {"d table, more", VOCAB, HIDDEN, HEAD, TOKENS / HEAD - 1, "TN", true, true},
+    {"d q", TOKENS, HIDDEN, HIDDEN, LAYERS, "NT", true, false},
+    {"d k, v", TOKENS, HIDDEN, KV, 2 * LAYERS, "NT", true, true},
     {"d attention out", TOKENS, HIDDEN, HIDDEN, LAYERS, "NT", false, false},
-    {"d gate, up", TOKENS, HIDDEN, GATE_UP, LAYERS, "NT", false, false},
+    {"d up", TOKENS, HIDDEN, FFN, LAYERS, "NT", true, false},
+    {"d gate", TOKENS, HIDDEN, FFN, LAYERS, "NT", true, true},
     {"d down", TOKENS, FFN, HIDDEN, LAYERS, "NT", false, false},
-    {"dW qkv", HIDDEN, QKV, TOKENS, LAYERS, "TN", true, true},
-    {"dW attention out", HIDDEN, HIDDEN, TOKENS, LAYERS, "TN", true, true},
-    {"dW gate, up", HIDDEN, GATE_UP, TOKENS, LAYERS, "TN", true, true},
-    {"dW down", FFN, HIDDEN, TOKENS, LAYERS, "TN", true, true},
-    {"one token: qkv", 1, QKV, HIDDEN, 0, "NN", false, false},
-    {"one token: gate, up", 1, GATE_UP, HIDDEN, 0, "NN", false, false},
+    {"dW q, attention out", HIDDEN, HIDDEN, TOKENS, 2 * LAYERS, "TN", true, false},
+    {"dW k, v", HIDDEN, KV, TOKENS, 2 * LAYERS, "TN", true, false},
+    {"dW gate, up", HIDDEN, FFN, TOKENS, 2 * LAYERS, "TN", true, false},
+    {"dW down", FFN, HIDDEN, TOKENS, LAYERS, "TN", true, false},
+    {"one token: q", 1, HIDDEN, HIDDEN, 0, "NN", false, false},
+    {"one token: k, v", 1, KV, HIDDEN, 0, "NN", false, false},
+    {"one token: gate, up", 1, FFN, HIDDEN, 0, "NN", false, false},
     {"one token: down", 1, HIDDEN, FFN, 0, "NN", false, false},
     {"one token: logits", 1, VOCAB, HIDDEN, 0, "NT", true, false},
 };
