@@ -128,10 +128,14 @@ static bool packs(const struct zf_pipeline *p)
     return zf_policy_offloads(&p->policy);
 }
 
-enum zf_status zf_pipeline_after_layer(void *ctx, int layer, struct zf_err *e)
+/* What the lane's account counts its time for. */
+static void phase(const struct zf_pipeline *p, enum zf_phase phase)
 {
-    struct zf_pipeline *p = ctx;
-    if (!p->last_micro_batch) return ZF_OK;
+    if (p->device->type->lane_phase) p->device->type->lane_phase(p->compute, phase);
+}
+
+static enum zf_status gradients_of(struct zf_pipeline *p, int layer, struct zf_err *e)
+{
     for (size_t i = 0; i < p->vectors; i++)
         if (p->vector[i].layer == layer) ZF_TRY(squares(p, p->vector[i].param, p->vector[i].partial_at, e));
     for (size_t i = 0; i < p->matrices; i++) {
@@ -145,6 +149,16 @@ enum zf_status zf_pipeline_after_layer(void *ctx, int layer, struct zf_err *e)
         if (due_now(p, x)) ZF_TRY(move_arrived(p, x, e));
     }
     return ZF_OK;
+}
+
+enum zf_status zf_pipeline_after_layer(void *ctx, int layer, struct zf_err *e)
+{
+    struct zf_pipeline *p = ctx;
+    if (!p->last_micro_batch) return ZF_OK;
+    phase(p, ZF_PHASE_UPDATE);
+    enum zf_status s = gradients_of(p, layer, e);
+    phase(p, ZF_PHASE_BACKWARD);
+    return s;
 }
 
 /* ---- what follows from the norm ---- */
@@ -287,7 +301,7 @@ static enum zf_status after_norm(struct zf_pipeline *p, bool counts, float clip,
 
 enum zf_status zf_pipeline_finish(struct zf_pipeline *p, struct zf_step_norm *out, struct zf_err *e)
 {
-    if (p->device->type->lane_phase) p->device->type->lane_phase(p->compute, ZF_PHASE_UPDATE);
+    phase(p, ZF_PHASE_UPDATE);
     ISSUE(p, clip_factor, e, .partial = p->partial, .count = p->partials, .loss = p->loss, .clip_norm = p->rule.clip_norm, .out = p->norm);
     ZF_TRY(zf_pipeline_copy(p, p->compute, p->seen, p->norm, sizeof *p->seen, e));
     ZF_TRY(zf_pipeline_record(p, p->device, p->compute, p->normed, e));

@@ -109,7 +109,7 @@ def test_habits_are_told_the_right_name(folder):
 def test_what_this_version_has_not_is_refused_by_name(folder):
     h.text_file(folder)
     for change, word in (
-        ({"zenflow": {"strategy": "zenflow"}}, "zenflow"),
+        ({"zenflow": {"strategy": "selected_only", "topk_ratio": 0}}, "topk_ratio"),
         ({"run": {"device": "cuda"}}, "cuda"),
         ({"run": {"device": "sim"}}, "sim"),
     ):
