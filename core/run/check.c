@@ -72,7 +72,7 @@ enum zf_status zf_check_run(const struct zf_options *o, bool json, const volatil
 {
     struct zf_setup s = {0};
     bool over;
-    ZF_TRY(zf_train_look(o, &over, e));
+    ZF_TRY(zf_train_look(o, false, &over, e));
     enum zf_status status = zf_setup_model(&s, o, e);
     if (!status) status = zf_setup_weights(&s, e);
     if (!status) status = zf_setup_data(&s, stop, e);

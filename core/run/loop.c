@@ -4,6 +4,7 @@
 #include "core/base/clock.h"
 #include "core/run/choices.h"
 #include "core/run/locate.h"
+#include "core/run/steer.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -18,10 +19,9 @@ static bool asked_to_stop(const struct zf_trainer *t)
     return *t->stop != 0;
 }
 
-/* Between two pieces of work: a sign of life, and an ear for signals. */
-static enum zf_status between(void *context, struct zf_err *e)
+enum zf_status zf_trainer_between(void *trainer, struct zf_err *e)
 {
-    struct zf_trainer *t = context;
+    struct zf_trainer *t = trainer;
     zf_watch_take(t);
     ZF_TRY(zf_lock_beat(t->lock, t->step, e));
     if (!asked_to_stop(t)) return ZF_OK;
@@ -43,7 +43,7 @@ static enum zf_status micro_batches(struct zf_trainer *t, struct zf_loader *l, c
     for (;;) {
         if (backward && load->ends) zf_pipeline_last(&t->pipeline);
         ZF_TRY(zf_model_step(&t->model, &load->batch, backward, scale, t->pipeline.loss, e));
-        ZF_TRY(between(t, e));
+        ZF_TRY(zf_trainer_between(t, e));
         if (load->ends) return ZF_OK;
         ZF_TRY(next_load(l, &load, e));
     }
@@ -80,6 +80,7 @@ enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf
     uint64_t most = (uint64_t)t->o->valid_batches * (uint64_t)t->o->batch_size;
     double from = zf_clock();
     struct zf_valid_record r = {0};
+    zf_session_doing(t->session, "validating");
     ZF_TRY(validation_loss(t, most && most < s->valid.rows ? most : s->valid.rows, &r, e));
     if (s->choices.rows) {
         struct zf_choices c = {.data = &s->choices,
@@ -87,7 +88,7 @@ enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf
                                .most = most,
                                .micro_batch = s->plan.micro_batch,
                                .room_tokens = s->plan.tokens,
-                               .between = between,
+                               .between = zf_trainer_between,
                                .context = t};
         ZF_TRY(zf_choices_score(&c, &t->model, &r.choices, e));
     }
@@ -144,6 +145,7 @@ static enum zf_status write_export(struct zf_trainer *t, struct zf_err *e)
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e)
 {
     double from = zf_clock();
+    zf_session_doing(t->session, "exporting");
     if (!t->exported || t->exported_step != t->step) ZF_TRY(write_export(t, e)); /* the best one and the last one may be the same */
     json_t *o = json_pack("{s:s s:I s:s s:b}", "type", "export", "step", (json_int_t)t->step, "file", t->exported, "best", best);
     if (best) json_object_set_new(o, "loss", zf_json_real(t->best.loss));
@@ -237,16 +239,17 @@ static void describe_row(const struct zf_trainer *t, uint64_t row, char *out, si
     zf_row_buffer_free(&buffer);
 }
 
-/* What a step without an update means. *end: the run is over. */
-static void not_applied(struct zf_trainer *t, const struct zf_step_record *r, bool *end)
+enum verdict { GO_ON, ASK, GIVE_UP };
+
+/* What a step without an update means. */
+static enum verdict not_applied(struct zf_trainer *t, const struct zf_step_record *r)
 {
     t->skipped++;
-    *end = false;
     if (!r->label_tokens) {
         zf_record_text(t, "warning",
                        "step %" PRIu64 " has no target token (rows %" PRIu64 " to %" PRIu64 " of the order); nothing was learned from it",
                        r->step, r->first_row, r->last_row);
-        return;
+        return GO_ON;
     }
     t->in_row++;
     uint64_t row = zf_order_row(&t->order, r->first_row);
@@ -257,7 +260,8 @@ static void not_applied(struct zf_trainer *t, const struct zf_step_record *r, bo
                    "step %" PRIu64 ": loss %g, gradient norm %g: not finite, not applied; it took rows %" PRIu64 " to %" PRIu64
                    " of the order, the first of them row %" PRIu64 " of the data (%s)",
                    r->step, fabs(r->loss), fabs(r->norm.norm), r->first_row, r->last_row, row, place);
-    *end = t->o->nonfinite != ZF_NONFINITE_SKIP || t->in_row > (uint64_t)t->o->max_skips;
+    if (t->o->nonfinite == ZF_NONFINITE_SKIP && t->in_row <= (uint64_t)t->o->max_skips) return GO_ON;
+    return t->o->nonfinite == ZF_NONFINITE_STOP || t->step >= t->setup->steps ? GIVE_UP : ASK;
 }
 
 static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_record *r, enum zf_end *end, bool *over, struct zf_err *e)
@@ -265,10 +269,13 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
     const struct zf_options *o = t->o;
     *over = true;
     if (!r->norm.apply) {
-        bool give_up;
-        not_applied(t, r, &give_up);
+        enum verdict v = not_applied(t, r);
         *end = ZF_END_NONFINITE;
-        if (give_up) return ZF_OK;
+        if (v == GIVE_UP) return ZF_OK;
+        if (v == ASK) {
+            export_or_warn(t, false); /* the last good state is saved before anybody is waited for */
+            zf_steer_ask(t);
+        }
     } else {
         t->in_row = 0;
         t->clipped += r->norm.clip < 1;
@@ -295,14 +302,27 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
 enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf_err *e)
 {
     *end = ZF_END_DONE;
-    while (t->step < t->setup->steps) {
+    for (;;) {
         struct zf_step_record r;
-        bool over;
-        enum zf_status s = asked_to_stop(t) ? ZF_STOPPED : one_step(t, &r, e);
+        bool over, stop = false, last = t->step >= t->setup->steps;
+        enum zf_status s = asked_to_stop(t) && !last ? ZF_STOPPED
+                           : last                    ? zf_session_at_end(t->session, &stop, e)
+                                                     : zf_session_before_step(t->session, t->step + 1, &stop, e);
+        if (s == ZF_NUMERIC || (!s && stop)) { /* nobody answered a pause; or a client said stop */
+            *end = s || t->ill ? ZF_END_NONFINITE : ZF_END_COMMAND;
+            return ZF_OK;
+        }
+        if (!s && t->step >= t->setup->steps && last) break;
+        if (!s && t->step >= t->setup->steps) continue; /* there are fewer steps now */
+        if (!s) {
+            t->ill = false;
+            s = one_step(t, &r, e);
+        }
         if (!s) {
             zf_eta_step(&t->eta, r.seconds);
             zf_profile_step(t, r.seconds);
             zf_record_step(t, &r);
+            zf_steer_told(t, &r);
             s = after_step(t, &r, end, &over, e);
             if (!s && over) return ZF_OK;
         }

@@ -3,14 +3,18 @@
 #include "core/run/check.h"
 #include "core/run/commands_model.h"
 #include "core/run/data.h"
+#include "core/run/detach.h"
 #include "core/run/generate.h"
 #include "core/run/locate.h"
 #include "core/run/profile.h"
+#include "core/run/remote.h"
 #include "core/run/setup.h"
 #include "core/run/train.h"
 #include "core/run/verify.h"
+#include "core/session/commands.h"
 #include "core/session/inspect_run.h"
 #include "core/session/rundir.h"
+#include "core/session/session.h"
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
@@ -117,8 +121,9 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
         o->resume = ZF_RESUME_NEVER;
     zf_options_validate(o, false, &errors, &notes);
     zf_policy_check(o, &errors);
+    if (!errors.count) zf_session_check_at(o, &errors);
     bool over = false;
-    if (!errors.count) zf_train_look(o, &over, &one); /* a run that is over needs its files no more */
+    if (!errors.count) zf_train_look(o, false, &over, &one); /* a run that is over needs its files no more */
     if (!over) check_files(o, &errors);
     for (size_t i = 0; i < notes.count && !errors.count; i++) zf_err_print("note", &notes.list[i]);
     enum zf_status s = errors.count ? print_all(&errors, e) : ZF_OK;
@@ -129,20 +134,60 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
 
 static void print_help(FILE *to);
 
+static void started(void *ctx, const char *run)
+{
+    char *log = zf_path_join(run, "trainer.log");
+    zf_detach_started(ctx, log ? log : "/dev/null");
+    free(log);
+}
+
+/* A trainer is at work on it already: to be watched. */
+static enum zf_status watch(const struct zf_options *o, bool detach, struct zf_err *e)
+{
+    if (!detach) return zf_follow(o->dir, o->plain_every, e);
+    fprintf(stderr, "zenflow-console: note: %s: a trainer is at work on it already\n", o->dir);
+    printf("%s\n", o->dir);
+    return ZF_OK;
+}
+
+static enum zf_status start(struct zf_options *o, bool detach, bool take_over, struct zf_err *e)
+{
+    struct zf_detach d = {.pipe = -1};
+    struct zf_train_how how = {.stop = &stop, .take_over = take_over};
+    bool over;
+    enum zf_status s = zf_train_look(o, take_over, &over, e);
+    if (s == ZF_BUSY) return watch(o, detach, e);
+    if (s) return s;
+    if (detach && !over) {
+        s = zf_detach(&d, &stop, e);
+        if (d.parent) {
+            if (!s) printf("%s\n", o->dir);
+            return s;
+        }
+        how.started = started;
+        how.ctx = &d;
+    }
+    s = zf_train_run(o, &how, e);
+    if (d.pipe >= 0) { /* the start has failed, and the parent says why */
+        zf_detach_failed(&d, e);
+        fflush(stdout);
+        _exit((int)s);
+    }
+    return s;
+}
+
 static enum zf_status run(struct zf_args *a, struct zf_err *e)
 {
     struct zf_options o;
     const char *path;
     if (zf_args_flag(a, "--help")) return print_help(stdout), ZF_OK;
     zf_args_flag(a, "--plain"); /* this version has no screen: always plain */
-    if (zf_args_flag(a, "--detach"))
-        return zf_fail(e, ZF_USAGE, "--detach",
-                       "this version runs in the foreground; nohup or tmux keep it when the terminal closes (SIGHUP does not end it)");
+    bool detach = zf_args_flag(a, "--detach"), take_over = zf_args_flag(a, "--takeover");
     ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
     set_signals();
     enum zf_status s = read_options(&o, a, path, e);
     if (!s) s = zf_args_done(a, e);
-    if (!s) s = zf_train_run(&o, &stop, e);
+    if (!s) s = start(&o, detach, take_over, e);
     signal(SIGINT, SIG_IGN); /* all is saved: impatience changes no exit code any more */
     signal(SIGTERM, SIG_IGN);
     zf_options_free(&o);
@@ -197,8 +242,9 @@ static enum zf_status init(struct zf_args *a, struct zf_err *e)
 
 static enum zf_status options(struct zf_args *a, struct zf_err *e)
 {
-    bool markdown = zf_args_flag(a, "--markdown"), json = zf_args_flag(a, "--json");
+    bool markdown = zf_args_flag(a, "--markdown"), json = zf_args_flag(a, "--json"), live = zf_args_flag(a, "--commands");
     ZF_TRY(zf_args_done(a, e));
+    if (live) return zf_commands_print(stdout, json ? ZF_TABLE_JSON : markdown ? ZF_TABLE_MARKDOWN : ZF_TABLE_PLAIN, e);
     return zf_options_print(stdout, json ? ZF_TABLE_JSON : markdown ? ZF_TABLE_MARKDOWN : ZF_TABLE_PLAIN, e);
 }
 
@@ -312,9 +358,14 @@ static const struct command {
     {"data", data, "data run.cfg [--rows N] [--from POSITION] [--valid] [--ids] [--json] [--set NAME=VALUE]...",
      "rows as the model will see them, in the order of training, trained tokens marked; 5 from the first on unless told otherwise"},
     {"init", init, "init [MODEL [DATA]]", "a commented run.cfg for them on stdout"},
-    {"options", options, "options [--markdown|--json]", "every option: name, type, range, default, when a change takes effect"},
+    {"options", options, "options [--commands] [--markdown|--json]",
+     "every option: name, type, range, default, when a change takes effect; --commands: what `send` takes"},
     {"status", status, "status [RUN] [--json]", "how far a run is, and whether it is alive; RUN is a run directory or a run.cfg"},
     {"list", list, "list [DIRECTORY] [--json]", "the runs in ./runs, or in another directory"},
+    {"attach", zf_command_attach, "attach [RUN] [--read-only]",
+     "the lines of a run that goes on, and commands from stdin; Ctrl-C, the end of the input or `detach` leaves it alone"},
+    {"send", zf_command_send, "send [RUN] COMMAND... [--yes] [--no-wait] [--timeout SECONDS] [--json]",
+     "one command to a run that goes on, and its answer; RUN: none is the newest live run; `send help` lists commands"},
     {"log", log_table, "log RUN [--csv|--json] [--fields a,b] | --profile [--json]",
      "the step table; --profile: where the time of a step went, of a run that is over"},
     {"generate", generate,
@@ -336,8 +387,6 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 static const struct {
     const char *name, *instead;
 } later[] = {
-    {"attach", "`status` and `log` read a run while it goes on"},
-    {"send", "stop a run with SIGINT or SIGTERM"},
     {"replay", "`log` prints the steps of a run"},
     {"plan", "`check` plans memory"},
 };
@@ -345,8 +394,11 @@ static const struct {
 static void print_help(FILE *to)
 {
     fprintf(to, "zenflow-console %s: fine-tunes language models\n\n", ZF_VERSION);
-    fprintf(to, "  zenflow-console run.cfg [--set NAME=VALUE]... [--plain] [--resume never]\n      train as run.cfg says, with progress "
-                "lines on stdout\n");
+    fprintf(
+        to,
+        "  zenflow-console run.cfg [--set NAME=VALUE]... [--plain|--detach] [--resume never] [--takeover]\n      train as run.cfg says, "
+        "with progress lines on stdout; --detach: in the background; where a trainer is at work already, follow it; --takeover: "
+        "from a trainer on another machine\n");
     for (size_t i = 0; i < COMMANDS; i++) fprintf(to, "  zenflow-console %s\n      %s\n", commands[i].usage, commands[i].text);
     fprintf(to, "  zenflow-console --help | --version | COMMAND --help\n\n");
     fprintf(to, "exit codes:\n");

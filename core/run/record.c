@@ -33,6 +33,12 @@ static uint64_t resident(void)
     return pages * 4096;
 }
 
+void zf_record_said(struct zf_trainer *t, const char *kind, const char *text)
+{
+    zf_plain_text(&t->plain, "%s: %s", kind, text);
+    if (t->log) fprintf(t->log, "%s: %s\n", kind, text), fflush(t->log);
+}
+
 void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...)
 {
     char text[1536];
@@ -43,8 +49,7 @@ void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...
     json_t *o = line(kind, t->step), *said = json_string(text);
     json_object_set_new(o, "text", said ? said : json_string("(no UTF-8)"));
     zf_metrics_write(t->metrics, o);
-    zf_plain_text(&t->plain, "%s: %s", kind, text);
-    if (t->log) fprintf(t->log, "%s: %s\n", kind, text), fflush(t->log);
+    zf_record_said(t, kind, text);
 }
 
 /* Bytes a second, over as many parameters as the model has, at most four million: a matter of milliseconds. 0: not measured. Before the
@@ -286,12 +291,13 @@ static void set_bus(json_t *o, const struct zf_trainer *t, char *text, size_t si
              zf_bytes_text((uint64_t)((down + up) * m), measured, sizeof measured), formula, t->watch.sum.selections);
 }
 
-void zf_record_end(struct zf_trainer *t, const char *reason)
+void zf_record_end(struct zf_trainer *t, const char *reason, enum zf_status code)
 {
     struct zf_err e;
     char bus[384];
     json_t *o = line("end", t->step);
     json_object_set_new(o, "reason", json_string(reason));
+    json_object_set_new(o, "code", json_integer(code));
     set_bus(o, t, bus, sizeof bus);
     if (zf_metrics_dropped(t->metrics)) json_object_set_new(o, "metrics_dropped", integer(zf_metrics_dropped(t->metrics)));
     zf_metrics_write(t->metrics, json_incref(o));

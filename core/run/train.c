@@ -4,6 +4,7 @@
 #include "core/base/clock.h"
 #include "core/config/run_cfg.h"
 #include "core/run/locate.h"
+#include "core/run/steer.h"
 #include "core/run/trainer.h"
 #include "core/session/rundir.h"
 
@@ -50,17 +51,22 @@ static bool asks_for_more(const struct zf_options *o, const char *run, const str
 }
 
 /* A directory in which a run of ours has been: over, alive, or ended early. ZF_OK with *over: nothing to do. */
-static enum zf_status look_before(const struct zf_options *o, const char *run, const struct zf_run_identity *who, bool *over,
-                                  struct zf_err *e)
+static enum zf_status look_before(const struct zf_options *o, const char *run, const struct zf_run_identity *who, bool take_over,
+                                  bool *over, struct zf_err *e)
 {
     struct zf_run_facts f;
     struct zf_lock_record holder;
     *over = false;
-    if (zf_directory_exists(run) && zf_lock_look(run, &holder) == ZF_LOCK_LIVE)
+    ZF_TRY(zf_rundir_look(&f, run, who, e));
+    bool live = zf_directory_exists(run) && zf_lock_look(run, &holder) == ZF_LOCK_LIVE;
+    if (live && take_over && zf_lock_elsewhere(&holder)) live = false;
+    if (live && f.state != ZF_RUNDIR_OTHER && f.state != ZF_RUNDIR_FOREIGN && o->resume != ZF_RESUME_NEVER)
         return zf_fail(e, ZF_BUSY, run, "a trainer is at work on it (pid %lld on host %s, step %llu); `zenflow-console status %s` shows it",
                        holder.pid, holder.host, (unsigned long long)holder.step, run);
-    ZF_TRY(zf_rundir_look(&f, run, who, e));
-    if (f.state == ZF_RUNDIR_NEW) return ZF_OK;
+    if (f.state == ZF_RUNDIR_NEW && !live) return ZF_OK;
+    if (f.state == ZF_RUNDIR_NEW)
+        return zf_fail(e, ZF_BUSY, run, "a trainer (pid %lld on host %s) has just begun there; give this run another `dir`", holder.pid,
+                       holder.host);
     if (f.state != ZF_RUNDIR_OURS) return zf_rundir_claim(&f, run, who, e); /* refuses, with the fix */
     if (o->resume == ZF_RESUME_NEVER)
         return zf_fail(e, ZF_DIFFERENT, run,
@@ -79,12 +85,12 @@ static enum zf_status look_before(const struct zf_options *o, const char *run, c
                    f.last_export[0] ? ", from the exported weights with --set path=" : "", f.last_export);
 }
 
-enum zf_status zf_train_look(const struct zf_options *o, bool *over, struct zf_err *e)
+enum zf_status zf_train_look(const struct zf_options *o, bool take_over, bool *over, struct zf_err *e)
 {
     struct zf_run_identity who;
     char *model = NULL, *data = NULL;
     enum zf_status s = identity(o, &who, &model, &data, e);
-    if (!s) s = look_before(o, o->dir, &who, over, e);
+    if (!s) s = look_before(o, o->dir, &who, take_over, over, e);
     free(model);
     free(data);
     return s;
@@ -124,13 +130,14 @@ static enum zf_status write_run_cfg(const struct zf_options *o, const char *run,
 }
 
 /* Directory, lock, files: from here on the run exists. */
-static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identity *who, struct zf_err *e)
+static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identity *who, bool take_over, struct zf_err *e)
 {
     struct zf_run_facts facts;
     const struct zf_memory_limits *l = &t->setup->limits;
     size_t limit = l->least > SIZE_MAX - l->resident ? 0 : l->least + l->resident;
     ZF_TRY(zf_rundir_claim(&facts, t->run, who, e));
-    ZF_TRY(zf_lock_acquire(&t->lock, t->run, &(struct zf_lock_options){.memory_limit = limit}, t->takeover, sizeof t->takeover, e));
+    ZF_TRY(zf_lock_acquire(&t->lock, t->run, &(struct zf_lock_options){.memory_limit = limit, .take_over = take_over}, t->takeover,
+                           sizeof t->takeover, e));
     ZF_TRY(zf_rundir_look(&facts, t->run, who, e)); /* once more, under the lock: set-up takes time, and another may have been quicker */
     if (facts.state != ZF_RUNDIR_NEW)
         return zf_fail(e, ZF_BUSY, t->run, "another trainer began a run there a moment ago; nothing of it was touched");
@@ -157,29 +164,11 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
     ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
     ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->longest_row, o->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, e));
     t->order = (struct zf_order){.seed = (uint64_t)o->seed, .rows = s->train.rows, .shuffle = o->shuffle};
-    t->schedule = (struct zf_schedule){.kind = (enum zf_schedule_kind)o->schedule,
-                                       .rate = o->learning_rate,
-                                       .least = o->min_learning_rate,
-                                       .steps = (uint64_t)o->schedule_steps,
-                                       .warmup = (uint64_t)o->warmup_steps};
-    t->rule = (struct zf_adam_rule){.beta1 = o->beta1,
-                                    .beta2 = o->beta2,
-                                    .epsilon = o->epsilon,
-                                    .weight_decay = o->weight_decay,
-                                    .clip_norm = o->clip_norm,
-                                    .stochastic = o->stochastic_rounding,
-                                    .seed = (uint64_t)o->seed};
+    t->interval = ZF_INTERVAL_AT_START;
+    t->schedule = zf_schedule_of(o);
+    t->rule = zf_rule_of(o);
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, NULL, &s->policy, &t->rule, e));
-    uint64_t first = t->step * (uint64_t)o->batch_size;
-    return zf_loader_start(&t->loader,
-                           &(struct zf_loader_options){.data = &s->train,
-                                                       .order = &t->order,
-                                                       .first = first,
-                                                       .count = s->total_rows - first,
-                                                       .step_rows = (uint64_t)o->batch_size,
-                                                       .micro_batch = s->plan.micro_batch,
-                                                       .room_tokens = s->plan.tokens},
-                           e);
+    return zf_trainer_load(t, e);
 }
 
 /* What every way of ending has in common: an export of the weights as they are, and a last line. */
@@ -192,12 +181,13 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
         [ZF_END_DONE] = {"done", NULL, ZF_OK},
         [ZF_END_PATIENCE] = {"done", "validation did not improve any more (patience)", ZF_OK},
         [ZF_END_SIGNAL] = {"signal", "a signal asked to end; a step that was not complete is dropped", ZF_STOPPED},
+        [ZF_END_COMMAND] = {"stopped", "a command asked to end", ZF_STOPPED},
         [ZF_END_TIME] = {"stopped", "max_time is over", ZF_STOPPED},
         [ZF_END_NONFINITE] = {"error", NULL, ZF_NUMERIC},
     };
     static const char *const nonfinite[] = {
-        [ZF_NONFINITE_PAUSE] =
-            "a step was not finite, and nonfinite = pause found nobody to ask; the weights are those of the last good step",
+        [ZF_NONFINITE_PAUSE] = "a step was not finite, and nobody answered the pause within `grace`, or the answer was stop; the weights "
+                               "are those of the last good step",
         [ZF_NONFINITE_SKIP] = "more than max_skips steps in a row were not finite; the weights are those of the last good step",
         [ZF_NONFINITE_STOP] = "a step was not finite, and nonfinite = stop; the weights are those of the last good step",
     };
@@ -206,13 +196,14 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     enum zf_status s = zf_trainer_export(t, false, e);
     if (s) {
         zf_record_text(t, "error", "the weights could not be exported: %s: %s", e->where, e->message);
-        zf_record_end(t, "error");
-        return s == ZF_NUMERIC ? s : (e->code = ZF_IO);
+        if (s != ZF_NUMERIC) s = e->code = ZF_IO;
+        zf_record_end(t, "error", s);
+        return s;
     }
     if (t->best.any && t->best.step != t->step)
         zf_record_text(t, "note", "the export is of the last step; the best validation loss was %.4f at step %" PRIu64 "%s", t->best.loss,
                        t->best.step, t->o->keep_best ? ", kept: export --step best takes it" : "");
-    zf_record_end(t, ends[end].reason);
+    zf_record_end(t, ends[end].reason, ends[end].status);
     return ends[end].status == ZF_OK ? ZF_OK : zf_fail(e, ends[end].status, t->run, "%s", text);
 }
 
@@ -222,11 +213,13 @@ static void broken_run(struct zf_trainer *t, const struct zf_err *why)
     struct zf_err e;
     zf_record_text(t, "error", "%s: %s", why->where, why->message);
     if (zf_trainer_export(t, false, &e)) zf_err_print(NULL, &e);
-    zf_record_end(t, "error");
+    zf_record_end(t, "error", why->code);
 }
 
 static void close_trainer(struct zf_trainer *t)
 {
+    zf_metrics_listen(t->metrics, NULL, NULL);
+    zf_session_close(t->session); /* first: its clients have had the last line, and the socket goes while the lock is held */
     zf_loader_stop(t->loader);
     zf_watch_close(t);
     zf_pipeline_close(&t->pipeline);
@@ -257,20 +250,28 @@ static enum zf_status check_disk(const struct zf_setup *s, const char *run, stru
 }
 
 static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who,
-                            const volatile int *stop, struct zf_err *e)
+                            const struct zf_train_how *how, struct zf_err *e)
 {
-    struct zf_trainer t = {.setup = setup, .o = o, .stop = stop, .run = run, .started = zf_clock()};
+    struct zf_trainer t = {.setup = setup, .o = o, .stop = how->stop, .run = run, .started = zf_clock()};
     enum zf_end end = ZF_END_DONE;
+    char unheard[768] = "";
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
     enum zf_status s = check_disk(setup, run, e);
     if (!s)
         s = zf_device_open(&t.device, zf_option_table[ZF_OPT_device].choices[o->device],
                            &(struct zf_device_options){.threads = (int)o->threads}, e);
     if (!s) s = open_model(&t, e); /* all memory is taken before anything is written */
-    if (!s) s = open_run(&t, who, e);
+    if (!s) s = open_run(&t, who, how->take_over, e);
+    if (!s) s = zf_steer_open(&t, o, unheard, sizeof unheard, e);
     zf_hf_close(&setup->hf); /* the weights are copied: their files need not stay mapped */
+    if (!s && how->started) {
+        how->started(how->ctx, run);
+        if (t.log) fclose(t.log); /* stdout is it */
+        t.log = NULL;
+    }
     if (!s) {
         zf_record_start(&t);
+        if (unheard[0]) zf_record_text(&t, "warning", "%s", unheard);
         if (t.takeover[0]) zf_record_text(&t, "note", "%s", t.takeover);
         for (size_t i = 0; i < setup->notes.count; i++)
             zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
@@ -288,7 +289,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
     return s;
 }
 
-enum zf_status zf_train_run(struct zf_options *o, const volatile int *stop, struct zf_err *e)
+enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how, struct zf_err *e)
 {
     struct zf_setup setup = {0};
     struct zf_run_identity who;
@@ -296,14 +297,14 @@ enum zf_status zf_train_run(struct zf_options *o, const volatile int *stop, stru
     const char *run = o->dir;
     bool over = false;
     enum zf_status s = identity(o, &who, &model, &data, e);
-    if (!s) s = look_before(o, run, &who, &over, e);
+    if (!s) s = look_before(o, run, &who, how->take_over, &over, e);
     if (!s && over) printf("%s: this run is over; nothing was changed. To train again take another directory with --set dir=NAME\n", run);
     if (!s && !over) {
         s = zf_setup_model(&setup, o, e);
         if (!s) s = zf_setup_weights(&setup, e);
-        if (!s) s = zf_setup_data(&setup, stop, e);
+        if (!s) s = zf_setup_data(&setup, how->stop, e);
         if (!s) s = resolve(o, &setup, e);
-        if (!s) s = train(&setup, o, run, &who, stop, e);
+        if (!s) s = train(&setup, o, run, &who, how, e);
         zf_setup_free(&setup);
     }
     free(model);

@@ -12,6 +12,7 @@
 #include "core/run/watch.h"
 #include "core/session/journal.h"
 #include "core/session/lock.h"
+#include "core/session/session.h"
 #include "core/telemetry/eta.h"
 #include "core/telemetry/metrics.h"
 #include "core/telemetry/plain.h"
@@ -25,6 +26,7 @@ struct zf_trainer {
     struct zf_lock *lock;
     char takeover[512]; /* how the trainer ended whose lock was taken over; empty: there was none */
     struct zf_journal *journal;
+    struct zf_session *session;
     struct zf_metrics *metrics;
     struct zf_plain plain;
     FILE *log; /* RUN/trainer.log; NULL: it could not be opened */
@@ -56,6 +58,9 @@ struct zf_trainer {
     char *exported;     /* the newest export of this process, NULL: none; owned */
     uint64_t exported_step;
     bool told_zero_loss;
+    uint32_t interval; /* what update_interval = auto is now */
+    bool ill;          /* paused because a step was not finite */
+    double lonely;     /* clock since which that pause has had no client */
 };
 
 /* What a step was like, for its line. */
@@ -72,8 +77,10 @@ struct zf_valid_record {
 };
 
 /* loop.c */
-enum zf_end { ZF_END_DONE, ZF_END_PATIENCE, ZF_END_SIGNAL, ZF_END_TIME, ZF_END_NONFINITE };
+enum zf_end { ZF_END_DONE, ZF_END_PATIENCE, ZF_END_SIGNAL, ZF_END_COMMAND, ZF_END_TIME, ZF_END_NONFINITE };
 enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf_err *e);
+/* Between two pieces of work: a sign of life, and an ear for signals (ZF_STOPPED). */
+enum zf_status zf_trainer_between(void *trainer, struct zf_err *e);
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e);
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);
 
@@ -90,6 +97,7 @@ void zf_record_channels(struct zf_trainer *t); /* channels.c: `select` and `scor
 void zf_record_norms(struct zf_trainer *t);
 /* kind: "note", "warning", "error". Goes everywhere. */
 void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-void zf_record_end(struct zf_trainer *t, const char *reason);
+void zf_record_said(struct zf_trainer *t, const char *kind, const char *text); /* to stdout and trainer.log alone */
+void zf_record_end(struct zf_trainer *t, const char *reason, enum zf_status code);
 
 #endif

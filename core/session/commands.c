@@ -1,6 +1,5 @@
 /* See commands.h. */
 #include "core/session/commands.h"
-#include "core/config/options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -248,7 +247,7 @@ char *zf_command_help(const char *topic, bool *known)
     return text;
 }
 
-void zf_commands_markdown(FILE *to)
+static void print_markdown(FILE *to)
 {
     fputs("| command | carried out | changes | description |\n|---|---|---|---|\n", to);
     for (size_t i = 0; i < ZF_COMMANDS; i++) {
@@ -273,4 +272,20 @@ json_t *zf_commands_json(void)
         }
     }
     return all;
+}
+
+enum zf_status zf_commands_print(FILE *to, enum zf_table_style style, struct zf_err *e)
+{
+    json_t *all = style == ZF_TABLE_JSON ? zf_commands_json() : NULL;
+    if (style == ZF_TABLE_JSON && !all) return zf_fail_memory(e, "the table of commands");
+    if (all) {
+        json_dumpf(all, to, JSON_INDENT(2));
+        putc('\n', to);
+    } else if (style == ZF_TABLE_MARKDOWN) {
+        print_markdown(to);
+    } else {
+        for (size_t i = 0; i < ZF_COMMANDS; i++) put_row(to, &zf_command_table[i]);
+    }
+    json_decref(all);
+    return fflush(to) || ferror(to) ? zf_fail_errno(e, "stdout", "cannot write the table of commands") : ZF_OK;
 }

@@ -3,6 +3,7 @@
 #define ZF_SESSION_COMMANDS_H
 
 #include "core/base/err.h"
+#include "core/config/options.h"
 #include <jansson.h>
 #include <stdbool.h>
 #include <stddef.h>
@@ -74,7 +75,7 @@ const struct zf_command_row *zf_command_find(const char *name);
 
 /* What `help` says: all, or of a command or an option. To be freed; NULL: no memory. *known false: there is no such topic. */
 char *zf_command_help(const char *topic, bool *known);
-void zf_commands_markdown(FILE *to);
+enum zf_status zf_commands_print(FILE *to, enum zf_table_style style, struct zf_err *e);
 /* For completion: [{"name","alias","usage","arguments","effect","who","sentence"}...]; NULL: no memory. */
 json_t *zf_commands_json(void);
 

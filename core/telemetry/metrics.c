@@ -10,6 +10,8 @@ struct zf_metrics {
     struct zf_jsonl file;
     size_t dropped;
     int error;
+    void (*listener)(void *ctx, const char *line, size_t size);
+    void *ctx;
 };
 
 enum zf_status zf_metrics_open(struct zf_metrics **out, const char *path, struct zf_err *e)
@@ -35,9 +37,17 @@ void zf_metrics_write(struct zf_metrics *m, json_t *stolen)
             m->error = error;
             m->dropped++;
         }
+        if (text && m->listener) m->listener(m->ctx, text, size);
         free(text);
     }
     json_decref(stolen);
+}
+
+void zf_metrics_listen(struct zf_metrics *m, void (*fn)(void *ctx, const char *line, size_t size), void *ctx)
+{
+    if (!m) return;
+    m->listener = fn;
+    m->ctx = ctx;
 }
 
 size_t zf_metrics_dropped(const struct zf_metrics *m)

@@ -13,6 +13,8 @@ struct zf_metrics;
 enum zf_status zf_metrics_open(struct zf_metrics **out, const char *path, struct zf_err *e);
 /* One line, one write(2). Steals the reference; NULL (no memory) counts as dropped. m may be NULL: nothing is written. */
 void zf_metrics_write(struct zf_metrics *m, json_t *stolen);
+/* Every line goes to `fn`, too, whether it could be written or not; with its newline. */
+void zf_metrics_listen(struct zf_metrics *m, void (*fn)(void *ctx, const char *line, size_t size), void *ctx);
 size_t zf_metrics_dropped(const struct zf_metrics *m);
 const char *zf_metrics_why(const struct zf_metrics *m); /* why the last dropped line was dropped; "" */
 void zf_metrics_close(struct zf_metrics *m);

@@ -46,6 +46,16 @@ def test_readme_has_the_option_table(folder):
     )
 
 
+def test_readme_has_the_command_table(folder):
+    table = h.run("options", "--commands", "--markdown").stdout.strip()
+    with open(os.path.join(h.SOURCE, "README.md"), encoding="utf-8") as f:
+        found = re.search(r"<!-- commands: begin[^\n]*-->\n(.*)\n<!-- commands: end -->", f.read(), re.S)
+    expect(
+        found and found.group(1).strip() == table,
+        "README.md: replace the table between the markers by the output of: zenflow-console options --commands --markdown",
+    )
+
+
 def test_all_errors_at_once(folder):
     path = h.write(
         os.path.join(folder, "bad.cfg"),

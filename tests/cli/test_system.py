@@ -124,10 +124,16 @@ def test_a_log_that_cannot_be_written_is_dropped_and_counted(folder):
 
 def test_one_trainer_a_directory(folder):
     path, out, p = long_run(folder)
-    done = h.run(path, "--plain", program=h.TRAINER, code=8)
-    expect(str(p.pid) in done.stderr, "who holds the run is not named", done.stderr)
+    second = h.start(path, "--plain", program=h.TRAINER)  # watches the first, and ends as it does
+    h.run(path, "--plain", "--resume", "never", code=1)
+    h.run(path, "--plain", "--set", "seed=99", code=1)
+    h.wait_for_step(p, out, h.last_step(out) + 5)
+    time.sleep(0.5 * h.SLOW)
     p.terminate()
     ended_by_signal(out, p)
+    text, err = second.communicate(timeout=30 * h.SLOW)
+    expect(second.returncode == 5 and str(p.pid).encode() in text, "the second one", second.returncode, text[-1000:], err)
+    expect(len([j for j in h.json_lines(os.path.join(out, "journal.jsonl")) if j["type"] == "start"]) == 1, "two starts")
 
 
 def test_a_killed_trainer_leaves_no_lock(folder):

@@ -94,7 +94,7 @@ static void expect_record(const unsigned char *event, size_t size, const char *h
     char text[257] = "";
     size_t n = zf_event_frame(record, event, size);
     assert_true(n == size + ZF_EVENT_FRAME && n <= sizeof record);
-    for (size_t i = 0; i < n; i++) sprintf(text + 2 * i, "%02x", record[i]);
+    for (size_t i = 0; i < n; i++) snprintf(text + 2 * i, 3, "%02x", record[i]);
     assert_string_equal(text, hex);
 }
 

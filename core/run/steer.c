@@ -1,0 +1,208 @@
+/* The trainer as the session steers it: what a change of options means for its parts, and the commands that only it can do. */
+#include "core/run/steer.h"
+
+#include "core/base/clock.h"
+#include "core/base/file.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct zf_schedule zf_schedule_of(const struct zf_options *o)
+{
+    return (struct zf_schedule){.kind = (enum zf_schedule_kind)o->schedule,
+                                .rate = o->learning_rate,
+                                .least = o->min_learning_rate,
+                                .steps = (uint64_t)o->schedule_steps,
+                                .warmup = (uint64_t)o->warmup_steps};
+}
+
+struct zf_adam_rule zf_rule_of(const struct zf_options *o)
+{
+    return (struct zf_adam_rule){.beta1 = o->beta1,
+                                 .beta2 = o->beta2,
+                                 .epsilon = o->epsilon,
+                                 .weight_decay = o->weight_decay,
+                                 .clip_norm = o->clip_norm,
+                                 .stochastic = o->stochastic_rounding,
+                                 .seed = (uint64_t)o->seed};
+}
+
+/* What the loader hands out: from `step` to the end of the run. */
+enum zf_status zf_trainer_load(struct zf_trainer *t, struct zf_err *e)
+{
+    const struct zf_options *o = t->o;
+    const struct zf_setup *s = t->setup;
+    uint64_t first = t->step * (uint64_t)o->batch_size;
+    t->profile.data_cpu += zf_loader_cpu(t->loader);
+    zf_loader_stop(t->loader);
+    t->loader = NULL;
+    return zf_loader_start(&t->loader,
+                           &(struct zf_loader_options){.data = &s->train,
+                                                       .order = &t->order,
+                                                       .first = first,
+                                                       .count = s->total_rows > first ? s->total_rows - first : 0,
+                                                       .step_rows = (uint64_t)o->batch_size,
+                                                       .micro_batch = s->plan.micro_batch,
+                                                       .room_tokens = s->plan.tokens},
+                           e);
+}
+
+/* What update_interval = auto is under these options: it begins anew whenever it is chosen. */
+static uint32_t interval_of(const struct zf_trainer *t, const struct zf_options *before)
+{
+    return before->update_interval ? ZF_INTERVAL_AT_START : t->interval;
+}
+
+/* Memory under the wanted options, with the micro-batches of now. */
+static enum zf_status check_memory(const struct zf_trainer *t, const struct zf_policy *policy, struct zf_err *e)
+{
+    const struct zf_setup *s = t->setup;
+    struct zf_memory_request r = s->request;
+    struct zf_memory_plan plan;
+    r.micro_batch = s->plan.micro_batch;
+    zf_pipeline_measure(&r.halves, &s->params, policy, t->model.dtype);
+    zf_memory_plan_make(&plan, &r, s->limits.least);
+    return zf_memory_plan_check(&plan, &r, &s->limits, e);
+}
+
+static enum zf_status check(void *ctx, const struct zf_options *now, const struct zf_options *wanted, uint64_t from, struct zf_err *e)
+{
+    const struct zf_trainer *t = ctx;
+    (void)from;
+    if ((uint64_t)wanted->steps > UINT64_MAX / (uint64_t)wanted->batch_size)
+        return zf_fail(e, ZF_USAGE, "steps", "%" PRId64 " steps of %" PRId64 " sequences are too many", wanted->steps, wanted->batch_size);
+    if (wanted->strategy == ZF_STRATEGY_AUTO && now->strategy != ZF_STRATEGY_AUTO)
+        return zf_fail(e, ZF_DIFFERENT, "strategy", "auto is settled at a start; name the strategy itself");
+    struct zf_policy policy = zf_policy_of(wanted, t->model.dtype, interval_of(t, now));
+    return zf_policy_compare(&t->pipeline.policy, &policy) == ZF_CHANGE_NOTHING ? ZF_OK : check_memory(t, &policy, e);
+}
+
+static enum zf_status apply(void *ctx, const struct zf_options *before, uint64_t from, struct zf_err *e)
+{
+    struct zf_trainer *t = ctx;
+    int change;
+    (void)from;
+    t->schedule = zf_schedule_of(t->o);
+    t->rule = zf_rule_of(t->o);
+    t->plain.every = t->o->plain_every;
+    t->interval = interval_of(t, before);
+    struct zf_policy policy = zf_policy_of(t->o, t->model.dtype, t->interval);
+    ZF_TRY(zf_pipeline_change(&t->pipeline, &policy, &t->rule, &change, e));
+    if (t->o->steps == before->steps) return ZF_OK;
+    t->setup->steps = (uint64_t)t->o->steps;
+    t->setup->total_rows = t->setup->steps * (uint64_t)t->o->batch_size;
+    return zf_trainer_load(t, e);
+}
+
+static double rate(void *ctx, const struct zf_options *o, uint64_t step)
+{
+    (void)ctx;
+    struct zf_schedule s = zf_schedule_of(o);
+    return zf_schedule_rate(&s, step);
+}
+
+static bool can(void *ctx, enum zf_command_id id)
+{
+    const struct zf_trainer *t = ctx;
+    return id == ZF_CMD_export || (id == ZF_CMD_eval && t->setup->valid.rows) ||
+           (id == ZF_CMD_select && zf_policy_selects(&t->pipeline.policy));
+}
+
+static enum zf_status export_to(struct zf_trainer *t, const char *folder, struct zf_err *e)
+{
+    if (!folder) {
+        ZF_TRY(zf_trainer_export(t, false, e));
+        return ZF_OK;
+    }
+    if (folder[0] != '/') return zf_fail(e, ZF_USAGE, folder, "an absolute path is expected here");
+    ZF_TRY(zf_model_export(&t->model, folder, t->setup->config_json, t->setup->tokenizer_folder, e));
+    if (!t->o->path[0] && !t->setup->tokenizer_folder) ZF_TRY(zf_tokenizer_write_bytes(folder, t->model.config.eos_count > 0, e));
+    return ZF_OK;
+}
+
+static enum zf_status act(void *ctx, const struct zf_command *c, char *text, size_t room, struct zf_err *e)
+{
+    struct zf_trainer *t = ctx;
+    enum zf_status s = ZF_OK;
+    const char *folder = c->count ? c->word[0] : NULL;
+    double loss;
+    if (c->id == ZF_CMD_export) {
+        zf_session_doing(t->session, "exporting");
+        s = export_to(t, folder, e);
+        if (!s) snprintf(text, room, "step %" PRIu64 " exported to %s", t->step, folder ? folder : t->exported);
+    } else if (c->id == ZF_CMD_eval) {
+        zf_session_doing(t->session, "validating");
+        s = zf_trainer_validate(t, &loss, e);
+        if (!s) snprintf(text, room, "validation loss %.4f after step %" PRIu64, loss, t->step);
+    } else if (c->id == ZF_CMD_select) {
+        zf_pipeline_reselect(&t->pipeline);
+        snprintf(text, room, "each matrix selects anew at its next window start, from step %" PRIu64, t->step + 1);
+    } else {
+        s = zf_fail(e, ZF_DIFFERENT, c->row->name, "this version cannot do it");
+    }
+    zf_session_doing(t->session, "training");
+    return s;
+}
+
+static void record(void *ctx, json_t *stolen)
+{
+    struct zf_trainer *t = ctx;
+    const char *type = json_string_value(json_object_get(stolen, "type")), *text = json_string_value(json_object_get(stolen, "text"));
+    const json_t *option = json_object_get(stolen, "option");
+    if (type && text) zf_record_said(t, type, text);
+    if (type && option) {
+        char *old = json_dumps(json_object_get(stolen, "old"), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)),
+             *new = json_dumps(json_object_get(stolen, "new"), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)), *said = NULL;
+        if (old && new &&asprintf(&said, "%s %s -> %s, from step %" PRId64 " (%s, %s)", json_string_value(option), old, new,
+                                  (int64_t)json_integer_value(json_object_get(stolen, "from_step")),
+                                  json_string_value(json_object_get(stolen, "user")), json_string_value(json_object_get(stolen, "by"))) > 0)
+            zf_record_said(t, type, said);
+        free(said);
+        free(old);
+        free(new);
+    }
+    zf_metrics_write(t->metrics, stolen);
+}
+
+static enum zf_status idle(void *ctx, struct zf_err *e)
+{
+    struct zf_trainer *t = ctx;
+    if (zf_session_clients(t->session)) t->lonely = zf_clock();
+    if (t->ill && zf_clock() - t->lonely >= t->o->grace) return zf_fail(e, ZF_NUMERIC, NULL, "nobody answered");
+    return zf_trainer_between(t, e);
+}
+
+void zf_steer_ask(struct zf_trainer *t)
+{
+    t->ill = true;
+    t->lonely = zf_clock();
+    zf_session_pause(t->session, "a step was not finite");
+}
+
+enum zf_status zf_steer_open(struct zf_trainer *t, struct zf_options *live, char *unheard, size_t size, struct zf_err *e)
+{
+    const struct zf_session_trainer trainer = {
+        .ctx = t, .check = check, .apply = apply, .rate = rate, .can = can, .act = act, .record = record, .idle = idle};
+    struct zf_err why;
+    ZF_TRY(zf_session_open(&t->session, t->run, live, t->journal, &trainer, e));
+    zf_session_told(t->session, &(struct zf_session_facts){.step = t->step, .steps = t->setup->steps, .eta = -1});
+    zf_metrics_listen(t->metrics, zf_session_publish, t->session);
+    if (zf_session_listen(t->session, &why)) {
+        snprintf(unheard, size, "%.200s: %.500s", why.where, why.message);
+        return ZF_OK;
+    }
+    zf_lock_socket(t->lock, zf_session_socket(t->session));
+    return ZF_OK;
+}
+
+void zf_steer_told(struct zf_trainer *t, const struct zf_step_record *r)
+{
+    zf_session_told(t->session,
+                    &(struct zf_session_facts){.step = t->step,
+                                               .steps = t->setup->steps,
+                                               .loss = r->loss,
+                                               .learning_rate = r->rate,
+                                               .tokens_per_s = (double)r->tokens / r->seconds,
+                                               .eta = zf_eta_left(&t->eta, t->setup->steps > t->step ? t->setup->steps - t->step : 0, 0)});
+}
