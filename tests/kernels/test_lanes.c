@@ -478,7 +478,7 @@ static void test_profile_attention(void **state)
  * looked at while the lanes work. */
 static void test_spans(void **state)
 {
-    enum { N = 1 << 18, ADDS = 60, ROOM = 16 };
+    enum { N = 1 << 21, ADDS = 60, ROOM = 16 }; /* work enough that the other lane has to wait */
     (void)state;
     struct zf_device *d = device_of(2, false);
     struct zf_lane *a = lane_of(d, "a"), *b = lane_of(d, "b");
