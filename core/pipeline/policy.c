@@ -92,9 +92,9 @@ static bool auto_without_overlap(const struct zf_options *o)
 {
     return o->update_interval == 0 && (is(o, ZF_STRATEGY_ZENFLOW_SYNC) || is(o, ZF_STRATEGY_SELECTED_ONLY));
 }
-static bool interval_above(const struct zf_options *o)
+static bool auto_with_overlap(const struct zf_options *o)
 {
-    return is(o, ZF_STRATEGY_ZENFLOW) && o->update_interval == 0 && o->max_update_interval < 1;
+    return o->update_interval == 0 && is(o, ZF_STRATEGY_ZENFLOW);
 }
 
 static const struct {
@@ -115,7 +115,8 @@ static const struct {
      "update_interval = auto under a strategy without overlap; it is chosen so that the CPU half hides behind the device, which nothing "
      "does "
      "here; give a number of steps, or take strategy zenflow"},
-    {interval_above, ZF_OPT_max_update_interval, "max_update_interval below 1; at least 1 is expected"},
+    {auto_with_overlap, ZF_OPT_update_interval,
+     "update_interval = auto; this version does not choose it while it runs; give a number of steps (4 is the default)"},
 };
 
 void zf_policy_check(const struct zf_options *o, struct zf_err_list *errors)
