@@ -119,7 +119,6 @@ def test_habits_are_told_the_right_name(folder):
 def test_what_this_version_has_not_is_refused_by_name(folder):
     h.text_file(folder)
     for change, word in (
-        ({"zenflow": {"strategy": "zenflow"}}, "zenflow"),
         ({"run": {"device": "cuda"}}, "cuda"),
         ({"run": {"device": "sim"}}, "sim"),
     ):

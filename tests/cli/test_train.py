@@ -108,7 +108,7 @@ def test_log_profile(folder):
     expect(profile["steps"] == 5 and abs(profile["seconds"] - sum(steps[1:])) < 1e-6, "all steps but the first", profile, steps)
     within = sum(r["seconds"] for (phase, _), r in rows.items() if phase not in ("other", "validation"))
     expect(0 < within <= profile["seconds"], "kernels take longer than the steps", profile)
-    expect(rows["update", "sum_squares"]["calls"] == 5 and rows["head and loss", "cross_entropy"]["calls"] >= 5, "calls", rows)
+    expect(rows["update", "clip_factor"]["calls"] == 5 and rows["head and loss", "cross_entropy"]["calls"] >= 5, "calls", rows)
     expect(rows["forward", "matmul"]["flops"] * 2 == rows["backward", "matmul"]["flops"], "backward is twice forward", rows)
     expect(("validation", "attention") in rows and rows["validation", "matmul"]["flops"] > 0, "validation", rows)
     expect(0 < profile["data_cpu_seconds"] < profile["cpu_seconds"], "processor time", profile)
