@@ -1,6 +1,7 @@
 /* Lines of metrics.jsonl about channels: who was selected, how scores are spread. */
 #include "core/run/trainer.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 static int ascending(const void *a, const void *b)
@@ -9,10 +10,11 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static json_t *reals(const double *x, size_t n)
+/* To so many steps of one: a large model has ten thousand of them in a line. */
+static json_t *reals(const double *x, size_t n, double steps)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, zf_json_real(x[i]));
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, zf_json_real(round(x[i] * steps) / steps));
     return list;
 }
 
@@ -43,8 +45,8 @@ static json_t *score_json(const struct zf_trainer *t, const struct zf_matrix *x)
     struct zf_err ignored;
     if (zf_pipeline_scores(&t->pipeline, x, &s, &ignored)) return NULL;
     json_t *o = json_pack("{s:s}", "name", x->param->name);
-    json_object_set_new(o, "bins", reals(s.bin, s.bins));
-    json_object_set_new(o, "top", reals(s.top, ZF_SCORE_TOPS));
+    json_object_set_new(o, "bins", reals(s.bin, s.bins, 1e3));
+    json_object_set_new(o, "top", reals(s.top, ZF_SCORE_TOPS, 1e6));
     json_object_set_new(o, "selected_energy", zf_json_real(s.selected_energy));
     return o;
 }

@@ -105,7 +105,7 @@ static double rate(void *ctx, const struct zf_options *o, uint64_t step)
 static bool can(void *ctx, enum zf_command_id id)
 {
     const struct zf_trainer *t = ctx;
-    return id == ZF_CMD_export || (id == ZF_CMD_eval && t->setup->valid.rows) ||
+    return id == ZF_CMD_export || id == ZF_CMD_trace || id == ZF_CMD_score || (id == ZF_CMD_eval && t->setup->valid.rows) ||
            (id == ZF_CMD_select && zf_policy_selects(&t->pipeline.policy));
 }
 
@@ -135,6 +135,11 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
         zf_session_doing(t->session, "validating");
         s = zf_trainer_validate(t, &loss, e);
         if (!s) snprintf(text, room, "validation loss %.4f after step %" PRIu64, loss, t->step);
+    } else if (c->id == ZF_CMD_trace) {
+        s = zf_watch_trace(t, c->number, text, room, e);
+    } else if (c->id == ZF_CMD_score) {
+        zf_watch_score(t);
+        snprintf(text, room, "a `score` line comes with step %" PRIu64, t->step + 1);
     } else if (c->id == ZF_CMD_select) {
         zf_pipeline_reselect(&t->pipeline);
         snprintf(text, room, "each matrix selects anew at its next window start, from step %" PRIu64, t->step + 1);
@@ -192,12 +197,15 @@ enum zf_status zf_steer_open(struct zf_trainer *t, struct zf_options *live, char
         snprintf(unheard, size, "%.200s: %.500s", why.where, why.message);
         return ZF_OK;
     }
+    t->watch.publish = zf_session_publish;
+    t->watch.ctx = t->session;
     zf_lock_socket(t->lock, zf_session_socket(t->session));
     return ZF_OK;
 }
 
 void zf_steer_told(struct zf_trainer *t, const struct zf_step_record *r)
 {
+    t->watch.listeners = zf_session_clients(t->session);
     zf_session_told(t->session,
                     &(struct zf_session_facts){.step = t->step,
                                                .steps = t->setup->steps,

@@ -219,6 +219,7 @@ static void broken_run(struct zf_trainer *t, const struct zf_err *why)
 static void close_trainer(struct zf_trainer *t)
 {
     zf_metrics_listen(t->metrics, NULL, NULL);
+    t->watch.listeners = 0;
     zf_session_close(t->session); /* first: its clients have had the last line, and the socket goes while the lock is held */
     zf_loader_stop(t->loader);
     zf_watch_close(t);

@@ -7,6 +7,7 @@
 #include "core/telemetry/jsonl.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -162,10 +163,16 @@ void zf_watch_score(struct zf_trainer *t)
 
 /* ---- clients ---- */
 
+/* Since the start, to a microsecond. */
+static double moment(const struct zf_trainer *t, double at)
+{
+    return round(1e6 * (at - t->started)) / 1e6;
+}
+
 static json_t *pieces_json(const struct zf_trainer *t, double (*at)[2], size_t n)
 {
     json_t *list = json_array();
-    for (size_t i = 0; i < n; i++) json_array_append_new(list, json_pack("[f,f]", at[i][0] - t->started, at[i][1] - t->started));
+    for (size_t i = 0; i < n; i++) json_array_append_new(list, json_pack("[f,f]", moment(t, at[i][0]), moment(t, at[i][1])));
     return list;
 }
 
@@ -178,8 +185,8 @@ static void publish(struct zf_trainer *t)
         json_array_append_new(lanes, json_pack("{s:s s:o s:o}", "name", zf_lane_name((enum zf_lane_id)i), "busy",
                                                pieces_json(t, p->at[0], p->busy), "wait", pieces_json(t, p->at[1], p->wait)));
     }
-    json_t *o = json_pack("{s:s s:I s:f s:f s:o s:I}", "type", "lanes", "step", (json_int_t)t->step, "from", w->began - t->started, "to",
-                          w->ended - t->started, "lanes", lanes, "lost", (json_int_t)w->live->lost);
+    json_t *o = json_pack("{s:s s:I s:f s:f s:o s:I}", "type", "lanes", "step", (json_int_t)t->step, "from", moment(t, w->began), "to",
+                          moment(t, w->ended), "lanes", lanes, "lost", (json_int_t)w->live->lost);
     size_t size;
     char *text = zf_jsonl_text(o, &size);
     if (text) w->publish(w->ctx, text, size);

@@ -210,6 +210,33 @@ def test_export_eval_source(folder):
     end(out, p)
 
 
+def test_zenflow_is_steered(folder):
+    """Between strategies and back, with lanes, traces, scores and selections asked for on the way."""
+    path, out, p = live(folder, zenflow={"strategy": "gpu_only", "topk_ratio": 0.25, "update_interval": 2, "select_interval": 8})
+    expect("refused" in send(out, "select", code=1), "a selection under gpu_only")
+    answer = send(out, "set", "strategy", "zenflow")
+    expect("strategy gpu_only -> zenflow" in answer, answer)
+    expect("kept" not in send(out, "set", "topk_ratio", "0.5"), "topk_ratio under zenflow")
+    expect("selects anew" in send(out, "select"), "select")
+    step = int(send(out, "score").rsplit(" ", 1)[1])
+    wait(lambda: [m for m in h.metrics(out, "score", whole=False) if m["step"] == step])
+    send(out, "trace", "2")
+    wait(lambda: os.path.isdir(os.path.join(out, "traces")) and os.listdir(os.path.join(out, "traces")))
+    listener = socket.socket(socket.AF_UNIX)
+    listener.connect(os.path.join(out, "control.sock"))
+    lines = listener.makefile(encoding="utf-8")
+    kinds = {json.loads(next(lines))["type"] for _ in range(200)}
+    expect({"start", "step", "lanes"} <= kinds, kinds)
+    listener.close()
+    expect("refused" in send(out, "watch", "*", code=1), "watch")
+    expect("update_interval 2 -> 4" in send(out, "set", "update_interval", "4", "optimistic", "no", "cpu_update", "mean"), "interval")
+    expect("strategy zenflow -> gpu_only" in send(out, "set", "strategy", "gpu_only"), "back")
+    expect("auto is settled" in send(out, "set", "strategy", "auto", code=1), "auto")
+    end(out, p)
+    expect(h.metrics(out, "select"), "nothing was selected")
+    expect(all(isinstance(x, float) for x in h.losses(out)), "losses")
+
+
 def test_detach(folder):
     h.text_file(folder)
     path, out = h.cfg(folder, **LONG), os.path.join(folder, "out")

@@ -4,6 +4,7 @@ import glob
 import json
 import math
 import os
+import socket
 import struct
 import subprocess
 import sys
@@ -266,6 +267,46 @@ def test_traces(folder):
         check_trace(path, range(5, 10), strategy)
     h.run(os.path.join(here, "run.cfg"), "--plain", "--set", "dir=" + os.path.join(here, "last"), "--set", "trace_steps=12-99")
     check_trace(os.path.join(here, "last", "traces", "steps-00000012-00000014.json"), range(12, STEPS + 1), "zenflow")
+
+
+def test_lanes_for_clients(folder):
+    """Who listens on the socket gets busy intervals of each step, and the traces and scores that it asks for; the file gets no lanes."""
+    h.text_file(folder)
+    zenflow = {"strategy": "zenflow", **POLICIES["zenflow plain"]}
+    p = h.start(h.cfg(folder, train={"steps": 200000, "valid_every": 0}, zenflow=zenflow, log={"score_every": 0}), "--plain")
+    out = os.path.join(folder, "out")
+    h.wait_for_step(p, out, 3)
+    lanes, answers, scores, note = [], {}, [], None
+    with socket.socket(socket.AF_UNIX) as s:
+        s.settimeout(30 * h.SLOW)
+        s.connect(os.path.join(out, "control.sock"))
+        s.sendall(b'{"id":1,"command":"trace 2"}\n{"id":2,"command":"score"}\n')
+        for text in s.makefile():
+            m = json.loads(text)
+            if "id" in m:
+                answers[m["id"]] = m
+            lanes += [m] if m.get("type") == "lanes" else []
+            scores += [m] if m.get("type") == "score" and m["step"] > 1 else []
+            note = m if m.get("type") == "note" and "traced" in m["text"] else note
+            if note and scores and len(answers) == 2 and len(lanes) >= 10:
+                break
+    p.terminate()
+    h.finish(p, 5)
+    expect(all(a["ok"] for a in answers.values()), "answers", answers)
+    expect(len(scores) == 1, "score lines that were asked for", scores)
+    traces = glob.glob(os.path.join(out, "traces", "*.json"))
+    expect(len(traces) == 1 and traces[0] in note["text"], "traces", traces, note)
+    first = int(os.path.basename(traces[0]).split("-")[1])
+    check_trace(traces[0], (first, first + 1), "zenflow")
+    expect([m["step"] for m in lanes] == list(range(lanes[0]["step"], lanes[-1]["step"] + 1)), "steps", [m["step"] for m in lanes])
+    for m in lanes:
+        expect([x["name"] for x in m["lanes"]] == ["compute", "d2h", "h2d", "cpu"] and m["from"] < m["to"], m)
+        for x in m["lanes"]:
+            for kind in ("busy", "wait"):
+                at = [t for piece in x[kind] for t in piece]
+                expect(at == sorted(at) and len(at) <= 512 and (not at or at[-1] <= m["to"] + 0.5), x["name"], kind, at)
+    expect(all(m["lanes"][0]["busy"] for m in lanes), "compute did nothing")
+    expect(not h.metrics(out, "lanes"), "lanes in the file")
 
 
 def test_a_trace_changes_nothing(folder):
