@@ -22,8 +22,8 @@ void zf_pipeline_measure(struct zf_pipeline_sizes *out, const struct zf_params *
 size_t zf_policy_quota(const struct zf_policy *p, size_t channels);
 
 /* Sizes that measuring and allocating must agree on, and what they are made of: bytes that a piece has at least, and what rows are rounded
- * up to. Tests make them small, before a pipeline is opened, so that a tiny model fills many pieces; a piece of a ring holds at least one of
- * slots. */
+ * up to. Tests make them small, before a pipeline is opened, so that a tiny model fills many pieces; a piece of a ring holds at least one
+ * of slots. */
 struct zf_pipeline_grain {
     size_t piece, chunk, page;
 };

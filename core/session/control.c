@@ -473,7 +473,9 @@ static void serve_clients(struct zf_control *c, const struct pollfd *p, struct c
         bool unread = k->wire.in_seen < k->wire.in_used; /* lines that wait since it was throttled */
         if (p[i].revents & (POLLIN | POLLHUP | POLLERR) || unread || k->ended) read_client(c, k);
         tell_lost(k);
-        bool gone = zf_wire_flush(&k->wire) == ZF_WIRE_ENDED || (k->ended && p[i].revents & (POLLHUP | POLLERR) && !unread);
+        bool deaf = zf_wire_flush(&k->wire) == ZF_WIRE_ENDED;
+        if (deaf) read_client(c, k); /* it hung up since the poll: what it said before counts */
+        bool gone = deaf || (k->ended && p[i].revents & (POLLHUP | POLLERR) && !unread);
         if (gone || (k->over && (!zf_wire_queued(&k->wire) || now > k->until))) drop(c, k);
     }
 }
