@@ -2,6 +2,7 @@
 
 import json
 import os
+import pty
 import signal
 import socket
 import subprocess
@@ -339,6 +340,36 @@ def test_exit_codes_of_send(folder):
     p.kill()
     p.wait()
     h.run("send", "status", cwd=folder, code=8)
+
+
+def test_a_terminal_is_asked(folder):
+    path, out, p = live(folder)
+    for said, code, rate in ((b"n\n", 1, "0.01"), (b"y\n", 0, "1")):
+        ours, theirs = pty.openpty()
+        s = h.start("send", out, "set", "lr", "1", stdin=theirs)
+        os.write(ours, said)
+        text, err = s.communicate(timeout=20 * h.SLOW)
+        expect(s.returncode == code and b"[y/N]" in err, said, s.returncode, text, err)
+        expect(rate in send(out, "show", "lr").split("\n")[0], "learning_rate")
+        os.close(ours)
+        os.close(theirs)
+    end(out, p)
+
+
+def test_a_path_longer_than_a_socket_may_be(folder):
+    runtime = os.path.join(folder, "r")
+    os.mkdir(runtime, 0o700)
+    name = "d" * 120
+    os.environ["XDG_RUNTIME_DIR"] = runtime
+    try:
+        path, out, p = live(folder, out=name, run={"dir": name})
+        where = json.load(open(os.path.join(out, "lock")))["socket"]
+        expect(os.path.dirname(where) == runtime and not os.path.exists(os.path.join(out, "control.sock")), where)
+    finally:
+        del os.environ["XDG_RUNTIME_DIR"]
+    expect("0.01 -> 0.02" in send(out, "set", "lr", "0.02"), "over a socket elsewhere")
+    end(out, p)
+    expect(not os.listdir(runtime), "the socket is left", os.listdir(runtime))
 
 
 def test_two_senders_at_once(folder):
