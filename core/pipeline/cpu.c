@@ -46,6 +46,15 @@ enum zf_status zf_pipeline_fold(struct zf_pipeline *p, struct zf_matrix *x, stru
     return ZF_OK;
 }
 
+/* Room in staging for all of the CPU half. What is there may be of before a selection that gave it more; lanes are idle then. */
+static enum zf_status make_staging(struct zf_pipeline *p, struct zf_matrix *x, size_t rows, struct zf_err *e)
+{
+    struct zf_rows_memory *s = &x->staging;
+    if (s->count * s->chunk_rows >= rows) return ZF_OK;
+    ZF_TRY(zf_pipeline_bury(p, zf_chunks_give(&p->chunks, s), p->step + 1, e));
+    return take(p, rows, x->length * zf_dtype_size(p->model->dtype), s, e);
+}
+
 /* One AdamW an entry, or none; visible rows into staging. */
 static enum zf_status issue_serve(struct zf_pipeline *p, struct zf_matrix *x, const struct zf_update *u, uint32_t entries, double ahead,
                                   struct zf_err *e)
@@ -53,7 +62,7 @@ static enum zf_status issue_serve(struct zf_pipeline *p, struct zf_matrix *x, co
     const struct zf_adam_rule *r = &u->rule;
     size_t rows = zf_cpu_rows(x);
     bool mean = u->cpu_update == ZF_CPU_UPDATE_MEAN;
-    if (!x->staging.chunk) ZF_TRY(take(p, rows, x->length * zf_dtype_size(p->model->dtype), &x->staging, e));
+    ZF_TRY(make_staging(p, x, rows, e));
     ISSUE_CPU(p, serve_rows, e, .type = p->model->dtype, .g_type = mean ? ZF_F32 : p->policy.bus, .master = x->cpu.master, .m = x->cpu.m,
               .v = x->cpu.v, .t = x->cpu.t, .list = x->order + x->device.rows, .entries = u->entries, .entry_count = entries, .rows = rows,
               .cols = x->length, .visible = view(&x->staging), .ahead = ahead, .beta1 = r->beta1, .beta2 = r->beta2, .eps = r->epsilon,

@@ -5,21 +5,21 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PIECE = 4 << 20, CHUNK = 128 << 10, PAGE = 4096 };
+struct zf_pipeline_grain zf_pipeline_grain = {.piece = 4 << 20, .chunk = 128 << 10, .page = 4096};
 
 static size_t row_bytes(size_t longest_row)
 {
-    return (longest_row * sizeof(float) + PAGE - 1) / PAGE * PAGE;
+    return (longest_row * sizeof(float) + zf_pipeline_grain.page - 1) / zf_pipeline_grain.page * zf_pipeline_grain.page;
 }
 
 size_t zf_pipeline_piece_bytes(size_t longest_row)
 {
-    return row_bytes(longest_row) > PIECE ? row_bytes(longest_row) : PIECE;
+    return row_bytes(longest_row) > zf_pipeline_grain.piece ? row_bytes(longest_row) : zf_pipeline_grain.piece;
 }
 
 size_t zf_pipeline_chunk_bytes(size_t longest_row)
 {
-    return row_bytes(longest_row) > CHUNK ? row_bytes(longest_row) : CHUNK;
+    return row_bytes(longest_row) > zf_pipeline_grain.chunk ? row_bytes(longest_row) : zf_pipeline_grain.chunk;
 }
 
 size_t zf_policy_quota(const struct zf_policy *p, size_t channels)

@@ -21,7 +21,13 @@ void zf_pipeline_measure(struct zf_pipeline_sizes *out, const struct zf_params *
 /* Channels of `channels` that the device half owns under a ratio strictly between 0 and 1: floor(k n + 1/2), at least 1. */
 size_t zf_policy_quota(const struct zf_policy *p, size_t channels);
 
-/* Sizes that measuring and allocating must agree on. */
+/* Sizes that measuring and allocating must agree on, and what they are made of: bytes that a piece has at least, and what rows are rounded
+ * up to. Tests make them small, before a pipeline is opened, so that a tiny model fills many pieces; a piece of a ring holds at least one
+ * of slots. */
+struct zf_pipeline_grain {
+    size_t piece, chunk, page;
+};
+extern struct zf_pipeline_grain zf_pipeline_grain;
 size_t zf_pipeline_piece_bytes(size_t longest_row); /* of a ring's piece */
 size_t zf_pipeline_chunk_bytes(size_t longest_row); /* of a piece of slots */
 

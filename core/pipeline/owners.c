@@ -269,10 +269,11 @@ static enum zf_status found(struct zf_pipeline *p, struct zf_matrix *x, const ui
     return ZF_OK;
 }
 
-/* Second moments, for their moves, of channels that leave the device half. */
+/* Second moments, for their moves, of channels that a selection takes from the device half. Where a change of the ratio does, the oracle
+ * leaves them what they were. */
 static enum zf_status leave(struct zf_pipeline *p, struct zf_matrix *x, const struct plan *a, struct zf_err *e)
 {
-    if (!p->policy.optimistic || !a->downs) return ZF_OK;
+    if (!p->policy.optimistic || !zf_policy_selects(&p->policy) || !a->downs) return ZF_OK;
     uint32_t *slots = p->list_seen, *channels = p->list_seen + x->channels;
     for (size_t i = 0; i < a->downs; i++) {
         slots[i] = a->down[i].from;

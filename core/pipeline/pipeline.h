@@ -129,7 +129,8 @@ struct zf_pipeline {
     double rate;     /* of the step being issued */
     bool score_all;  /* scores of every matrix are wanted with this step */
     bool scored;     /* sums_seen has those of `step` */
-    bool last_micro_batch, finishing;
+    bool last_micro_batch;
+    bool graded; /* the step has a gradient */
     struct zf_pipeline_counts counts;
 };
 

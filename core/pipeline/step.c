@@ -24,6 +24,7 @@ enum zf_status zf_pipeline_begin(struct zf_pipeline *p, double rate, bool score_
     p->rate = rate;
     p->score_all = score_all;
     p->last_micro_batch = false;
+    p->graded = true;
     for (size_t i = 0; i < p->matrices; i++) p->matrix[i].handed = false;
     ZF_TRY(zf_pipeline_begin_loss(p, e));
     return zf_model_begin_grad(p->model, e);
@@ -87,10 +88,13 @@ enum zf_status zf_pipeline_hand_over(struct zf_pipeline *p, struct zf_matrix *x,
     return ZF_OK;
 }
 
-/* Channels that came to the CPU half since the window that becomes visible now ended: they are not among its rows, so they move. Waits. */
+/* Channels that came to the CPU half since the window that becomes visible now ended: they are not among its rows, so they move, by the
+ * second moments that come with it. Waits. */
 static enum zf_status move_arrived(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)
 {
-    if (!x->arrived || !moves(p, x)) return ZF_OK;
+    if (!x->arrived || !p->policy.optimistic) return ZF_OK;
+    if (x->window.up.any) ZF_TRY(zf_pipeline_show(p, x, true, true, e));
+    if (!p->graded || !moves(p, x)) return ZF_OK;
     ZF_TRY(zf_pipeline_sync(p, e)); /* the scratch is free */
     memcpy(p->list_seen, x->arrived_list, x->arrived * sizeof *p->list_seen);
     ZF_TRY(zf_pipeline_copy(p, p->compute, p->list, p->list_seen, x->arrived * sizeof *p->list, e));
@@ -142,7 +146,6 @@ enum zf_status zf_pipeline_after_layer(void *ctx, int layer, struct zf_err *e)
         if (may_select || p->score_all) ZF_TRY(scores(p, x, e));
         if (may_select || !packs(p) || p->policy.accumulate_on_device) continue;
         ZF_TRY(zf_pipeline_hand_over(p, x, true, !due_now(p, x), e));
-        if (due_now(p, x)) ZF_TRY(move_arrived(p, x, e));
     }
     return ZF_OK;
 }
@@ -230,10 +233,10 @@ static enum zf_status matrix_step(struct zf_pipeline *p, struct zf_matrix *x, bo
     if (p->policy.accumulate_on_device) {
         if (counts) ZF_TRY(zf_pipeline_sum_on_device(p, x, clip, e));
         if (zf_window_ends(w, &p->policy, t) && (counts || w->entries)) ZF_TRY(zf_pipeline_lower_sum(p, x, e));
-    } else if (!x->handed) {
-        if (packs(p)) ZF_TRY(zf_pipeline_hand_over(p, x, counts, !due, e));
-        if (due) ZF_TRY(move_arrived(p, x, e));
+    } else if (!x->handed && packs(p)) {
+        ZF_TRY(zf_pipeline_hand_over(p, x, counts, !due, e));
     }
+    if (due) ZF_TRY(move_arrived(p, x, e));
     if (due || !w->up.any) x->arrived = 0;
     if (!counts) return ZF_OK;
     w->starts = false;
@@ -300,7 +303,8 @@ enum zf_status zf_pipeline_finish(struct zf_pipeline *p, struct zf_step_norm *ou
 enum zf_status zf_pipeline_skip(struct zf_pipeline *p, double rate, struct zf_err *e)
 {
     p->rate = rate;
-    ZF_TRY(zf_pipeline_settle(p, e));                                    /* no forward asks for what is due */
-    for (size_t i = 0; i < p->matrices; i++) p->matrix[i].handed = true; /* there is no gradient */
+    p->graded = false;
+    ZF_TRY(zf_pipeline_settle(p, e)); /* no forward asks for what is due */
+    for (size_t i = 0; i < p->matrices; i++) p->matrix[i].handed = true;
     return after_norm(p, false, 1, e);
 }

@@ -114,7 +114,7 @@ struct run_options {
     enum zf_dtype dtype;
     int threads;
     bool synchronous;
-    bool two_micro_batches;
+    bool two_micro_batches, recompute;
     uint64_t jitter; /* delays in lanes, by this seed */
     bool stochastic;
 };
@@ -169,10 +169,8 @@ static inline void run_start(struct run *r)
     ok(zf_device_open(&r->device, "host",
                       &(struct zf_device_options){.threads = how->threads, .synchronous = how->synchronous, .jitter = how->jitter}, &e));
     ok(zf_model_open(&r->model, &s->config, s->hf, 1, how->dtype, true, r->device, &e));
-    ok(zf_model_reserve(&r->model, GOLDEN_ROWS * s->length, s->length, ZF_KEEP_ALL, &e));
+    ok(zf_model_reserve(&r->model, GOLDEN_ROWS * s->length, s->length, how->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, &e));
     ok(zf_batch_init(&r->batch, GOLDEN_ROWS * s->length, &e));
-    r->rule = (struct zf_adam_rule){
-        .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip_norm = 1, .stochastic = how->stochastic, .seed = 1};
     struct zf_policy policy = zf_policy_of(&r->options, how->dtype, 4);
     ok(zf_pipeline_open(&r->pipeline, &r->model, NULL, &policy, &r->rule, &e));
 }
@@ -182,6 +180,8 @@ static inline void run_prepare(struct run *r, const struct source *s, const stru
     memset(r, 0, sizeof *r);
     r->s = s;
     r->how = *how;
+    r->rule = (struct zf_adam_rule){
+        .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip_norm = 1, .stochastic = how->stochastic, .seed = 1};
     ok(zf_options_init(&r->options, &e));
 }
 
