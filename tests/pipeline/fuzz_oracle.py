@@ -377,6 +377,9 @@ def main():
         import transformers
         import zenflow_oracle as zo
     except ImportError as missing:
+        other = os.environ.get("ZF_PYTHON")
+        if other and os.path.abspath(other) != os.path.abspath(sys.executable):
+            os.execv(other, [other] + sys.argv)
         print("skipped: %s (torch, transformers and the oracle of ZF_SHARED are needed)" % missing)
         return 77
     torch.set_num_threads(1)

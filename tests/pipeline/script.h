@@ -1,14 +1,16 @@
 /* Runs what a script says through the pipeline and tells what came of it: the other side of fuzz_oracle.py, which writes scripts, runs them
  * through the oracle too, and compares.
  *
- * script: {"model": a folder, "ids": [..], "length": tokens of a row, "threads", "jitter", "two", "recompute", "grain": [piece, chunk,
- *   page], "options": {..}, "rule": {..}, "steps": [{"rate", "before": [command, ..], "bad", "validate"}], "undrained": at the end,
- *   "out": a file}
- *   command: {"set": {option: value}, "rule": {name: value}} or {"do": "drain", "settle" or "reselect"}
- *   bad: "scale" (all gradients are), "loss" (it alone is), "none" (no target tokens), or a parameter that has one element that is not
- *   finite
- * result: {"steps": [{"loss", "norm", "selected": {matrix: [channels]}, "validation"}], "parameters": [{"name", "rows", "cols",
- *   "transposed", "matrix", "t": [..]}], "last": loss of the first rows afterwards}; out: of each parameter weights, m, v, in fp32. */
+ * Script: {"model": a folder, "ids": [..], "length": tokens of a row, "options": {..}, "rule": {..}, "steps": [step, ..], "undrained": at
+ * the end, "out": a file}, and how: "threads", "jitter", "two", "recompute", "synchronous", "bf16", "stochastic", "grain": [piece, chunk,
+ * page].
+ *
+ * Step: {"rate", "before": [command, ..], "bad", "validate"}. Command: {"set": {option: value}, "rule": {name: value}}, or {"do": "drain",
+ * "settle" or "reselect"}. Bad: "scale" (all gradients are), "loss" (it alone is), "none" (no target tokens), or a parameter that has one
+ * element that is not finite.
+ *
+ * Result: {"steps": [{"loss", "norm", "selected": {matrix: [channels]}, "validation"}], "parameters": [{"name", "rows", "cols",
+ * "transposed", "matrix", "t": [..]}], "last": loss of the first rows afterwards}. Out: of each parameter weights, m, v, in fp32. */
 #ifndef ZF_TESTS_PIPELINE_SCRIPT_H
 #define ZF_TESTS_PIPELINE_SCRIPT_H
 
@@ -190,7 +192,9 @@ static inline json_t *run_script(const json_t *script)
                               .threads = (int)json_integer_value(json_object_get(script, "threads")),
                               .jitter = (uint64_t)json_integer_value(json_object_get(script, "jitter")),
                               .two_micro_batches = json_is_true(json_object_get(script, "two")),
-                              .recompute = json_is_true(json_object_get(script, "recompute"))};
+                              .recompute = json_is_true(json_object_get(script, "recompute")),
+                              .synchronous = json_is_true(json_object_get(script, "synchronous")),
+                              .stochastic = json_is_true(json_object_get(script, "stochastic"))};
     take_source(&s, &hf, script);
     take_grain(json_object_get(script, "grain"));
     run_prepare(&r, &s, &how);

@@ -162,7 +162,7 @@ static inline void run_set_text(struct run *r, const char *text)
     for (char *name = strtok_r(copy, " ", &save); name; name = strtok_r(NULL, " ", &save)) run_set(r, name, strtok_r(NULL, " ", &save));
 }
 
-static inline void run_start(struct run *r)
+static inline void run_start_model(struct run *r)
 {
     const struct run_options *how = &r->how;
     const struct source *s = r->s;
@@ -171,8 +171,18 @@ static inline void run_start(struct run *r)
     ok(zf_model_open(&r->model, &s->config, s->hf, 1, how->dtype, true, r->device, &e));
     ok(zf_model_reserve(&r->model, GOLDEN_ROWS * s->length, s->length, how->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, &e));
     ok(zf_batch_init(&r->batch, GOLDEN_ROWS * s->length, &e));
-    struct zf_policy policy = zf_policy_of(&r->options, how->dtype, 4);
+}
+
+static inline void run_start_pipeline(struct run *r)
+{
+    struct zf_policy policy = zf_policy_of(&r->options, r->how.dtype, 4);
     ok(zf_pipeline_open(&r->pipeline, &r->model, NULL, &policy, &r->rule, &e));
+}
+
+static inline void run_start(struct run *r)
+{
+    run_start_model(r);
+    run_start_pipeline(r);
 }
 
 static inline void run_prepare(struct run *r, const struct source *s, const struct run_options *how)
