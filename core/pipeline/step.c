@@ -99,8 +99,7 @@ static enum zf_status move_arrived(struct zf_pipeline *p, struct zf_matrix *x, s
     ZF_TRY(zf_pipeline_sync(p, e)); /* the scratch is free */
     memcpy(p->list_seen, x->arrived_list, x->arrived * sizeof *p->list_seen);
     ZF_TRY(zf_pipeline_copy(p, p->compute, p->list, p->list_seen, x->arrived * sizeof *p->list, e));
-    ZF_TRY(hand_over(p, x, p->list, x->arrived, NULL, true, e));
-    return zf_pipeline_sync(p, e);
+    return hand_over(p, x, p->list, x->arrived, NULL, true, e);
 }
 
 /* ---- hooks ---- */

@@ -64,7 +64,7 @@ static inline void source_make(struct source *s, const char *config, size_t rows
 }
 
 static const char TINY_LLAMA[] __attribute__((unused)) =
-    "{'model_type': 'llama', 'vocab_size': 67, 'hidden_size': 32, 'intermediate_size': 72, 'num_hidden_layers': 2,"
+    "{'model_type': 'llama', 'vocab_size': 131, 'hidden_size': 32, 'intermediate_size': 72, 'num_hidden_layers': 2,"
     " 'num_attention_heads': 4, 'num_key_value_heads': 2, 'max_position_embeddings': 64, 'rms_norm_eps': 1e-5, 'hidden_act': 'silu',"
     " 'rope_theta': 10000.0, 'rope_scaling': null}";
 static const char TINY_GPT2[] __attribute__((unused)) =

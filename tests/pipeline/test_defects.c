@@ -465,7 +465,7 @@ static void test_z22_nothing_and_everything(void **state)
     }
 }
 
-/* Z24: what goes wrong in a lane is told, with the lane's name, at the end of the next step, and nothing hangs. */
+/* Z24: what goes wrong in a lane is told, with the lane's name, at the end of that step or the next, and nothing hangs. */
 static void test_z24_a_lane_that_fails_is_heard(void **state)
 {
     (void)state;
@@ -480,12 +480,16 @@ static void test_z24_a_lane_that_fails_is_heard(void **state)
             const char *name;
         } lanes[] = {{r.pipeline.compute, "compute"}, {r.pipeline.d2h, "d2h"}, {r.pipeline.h2d, "h2d"}, {r.pipeline.cpu, "cpu"}};
         run_step(&r, 1);
-        ok(zf_pipeline_begin(&r.pipeline, 1e-3, false, &e));
-        fill_batch(&r, 0, GOLDEN_ROWS);
-        zf_pipeline_last(&r.pipeline);
-        ok(zf_model_step(&r.model, &r.batch, true, 0.1f, r.pipeline.loss, &e));
-        r.device->type->ops->add(lanes[k].lane, &(struct zf_add_args){.type = ZF_F32, .n = 1}); /* of nothing to nothing */
-        assert_int_not_equal(zf_pipeline_finish(&r.pipeline, &n, &heard), ZF_OK);
+        enum zf_status told = ZF_OK;
+        for (int step = 0; !told && step < 3; step++) { /* that one, or the next where the lane is behind */
+            ok(zf_pipeline_begin(&r.pipeline, 1e-3, false, &e));
+            fill_batch(&r, 0, GOLDEN_ROWS);
+            zf_pipeline_last(&r.pipeline);
+            ok(zf_model_step(&r.model, &r.batch, true, 0.1f, r.pipeline.loss, &e));
+            if (!step) r.device->type->ops->add(lanes[k].lane, &(struct zf_add_args){.type = ZF_F32, .n = 1}); /* of nothing to nothing */
+            told = zf_pipeline_finish(&r.pipeline, &n, &heard);
+        }
+        assert_int_not_equal(told, ZF_OK);
         if (!strstr(heard.where, lanes[k].name)) fail_msg("%s: %s: %s", lanes[k].name, heard.where, heard.message);
         assert_true(*heard.message);
         close_tiny(&r, &s);
