@@ -2,7 +2,7 @@
  *
  * A backend (host, later cuda and sim) is one struct of function pointers. Work is *issued* into lanes: a lane is an in-order
  * queue, an event marks a point in one, a lane waits for events without holding up the thread that issues. Every function
- * returns a status; what goes wrong inside issued work comes up at the next zf lane_sync or event_sync.
+ * returns a status; what goes wrong inside issued work comes up at the next lane_sync, or when lane_failed is asked.
  * Kernels are flat functions over raw pointers (kernels/ops.h); none allocates; workspaces are passed.
  * Threads: one thread issues into a lane; lane_sync, event_sync may be called from any. */
 #ifndef ZF_KERNELS_DEVICE_H
@@ -119,6 +119,7 @@ struct zf_device_type {
     enum zf_status (*lane_new)(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
     void (*lane_free)(struct zf_lane *l);                             /* waits for what was issued */
     enum zf_status (*lane_sync)(struct zf_lane *l, struct zf_err *e); /* the caller waits; the first error of the lane, once */
+    enum zf_status (*lane_failed)(struct zf_lane *l, struct zf_err *e); /* without waiting: that error, if there is one by now; it stays */
     double (*lane_busy)(struct zf_lane *l);                           /* seconds spent working since the lane was made */
     double (*lane_waited)(struct zf_lane *l);                         /* seconds spent waiting for events */
     /* Keeps what the lane does from here on, at most `room` spans between two takes (the oldest go); 0: no more. Takes them, in order: how

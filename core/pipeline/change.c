@@ -109,10 +109,7 @@ static enum zf_status stage_again(struct zf_pipeline *p, struct zf_matrix *x, st
     }
     if (nothing) x->staged_rows = 0;
     free(was);
-    if (!s && p->policy.optimistic && kept) {
-        s = zf_pipeline_statistics(p, x, from, to, kept, true, x->up.rule.beta2, e);
-        if (!s) s = zf_pipeline_record(p, p->host, p->cpu, x->served, e);
-    }
+    if (!s && p->policy.optimistic && kept) s = zf_pipeline_statistics(p, x, from, to, kept, true, x->up.rule.beta2, e);
     return s ? s : zf_pipeline_sync(p, e);
 }
 

@@ -8,8 +8,7 @@
 static enum zf_status make_room(struct zf_pipeline *p, struct zf_matrix *x, size_t rows, struct zf_err *e)
 {
     void *got;
-    if (x->device_sum_rows >= rows) return ZF_OK;
-    ZF_TRY(zf_pipeline_sync(p, e));
+    if (x->device_sum_rows >= rows) return ZF_OK; /* else new owners have just been assigned: lanes are idle */
     zf_pipeline_free_sum(p, x);
     ZF_TRY(p->device->type->alloc(p->device, ZF_MEM_DEVICE, ZF_TAG_STAGING, rows * x->length * sizeof(float), &got, e));
     x->device_sum = got;
@@ -34,10 +33,9 @@ enum zf_status zf_pipeline_sum_on_device(struct zf_pipeline *p, struct zf_matrix
         void **place = malloc(2 * sizeof *place); /* read when the op runs */
         if (!place) return zf_fail_memory(e, "a window");
         n = rows - first < most ? rows - first : most;
-        place[0] = p->down.piece[turn];
+        place[0] = p->down.piece[turn]; /* under this policy compute alone uses the ring */
         place[1] = x->device_sum + first * x->length;
         ZF_TRY(zf_pipeline_bury(p, place, p->step + 1, e));
-        ZF_TRY(zf_pipeline_wait(p, p->device, p->compute, p->down.idle[turn], e));
         ISSUE(p, hand_over, e, .type = p->model->dtype, .bus_type = p->policy.bus, .g = p->model->grad + x->param->offset,
               .list = x->device_order + x->device.rows + first, .packed = place[0], .rows = n, .cols = x->length, .clip = 1);
         ISSUE(p, fold_rows, e, .type = p->policy.bus, .g = {place, n}, .sum = {place + 1, n}, .rows = n, .cols = x->length, .scale = clip,

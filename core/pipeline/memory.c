@@ -238,7 +238,7 @@ static enum zf_status allocate(struct zf_pipeline *p, struct zf_err *e)
     ZF_TRY(p->host->type->event_new(p->host, &p->folded, e));
     for (size_t i = 0; i < p->matrices; i++) ZF_TRY(matrix_open(p, &p->matrix[i], e));
     for (size_t i = 0; i < p->vectors; i++) ZF_TRY(vector_open(p, &p->vector[i], e));
-    return zf_pipeline_sync(p, e);
+    return zf_pipeline_sync(p, e); /* what a lane refuses is told here */
 }
 
 enum zf_status zf_pipeline_open(struct zf_pipeline *p, struct zf_model *m, struct zf_device *host, const struct zf_policy *policy,

@@ -316,7 +316,6 @@ static enum zf_status unstage(struct zf_pipeline *p, struct zf_matrix *x, const 
     enum zf_status s = ZF_OK;
     if (p->policy.optimistic && x->staged_moved && kept) {
         s = zf_pipeline_statistics(p, x, from, to, kept, true, x->up.rule.beta2, e);
-        if (!s) s = zf_pipeline_record(p, p->host, p->cpu, x->served, e);
         if (!s) s = p->host->type->lane_sync(p->cpu, e);
     }
     if (!s && p->policy.optimistic && gone) s = store(p, x->channel, 1, left, gone, moments, e);
@@ -349,8 +348,7 @@ enum zf_status zf_pipeline_assign(struct zf_pipeline *p, struct zf_matrix *x, co
         ZF_TRY(s);
         if (x->window.up.any && x->window.up.served) ZF_TRY(unstage(p, x, chosen, e));
     }
-    ZF_TRY(zf_pipeline_copy(p, p->compute, x->device_order, x->order, x->channels * sizeof *x->order, e));
-    return p->device->type->lane_sync(p->compute, e);
+    return zf_pipeline_copy(p, p->compute, x->device_order, x->order, x->channels * sizeof *x->order, e);
 }
 
 enum zf_status zf_pipeline_select(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)

@@ -21,8 +21,8 @@ struct targets {
     size_t rows;
 };
 
-/* Rows of staging that are still the CPU half's, from `first` on: lists into list_seen, then to the device. The scratch is free again when
- * lanes have been waited for. */
+/* Rows of staging that are still the CPU half's, from `first` on: lists into list_seen, then to the device. Whoever writes that scratch
+ * memory waits for the lanes before. */
 static enum zf_status filter(struct zf_pipeline *p, const struct zf_matrix *x, size_t first, size_t n, struct targets *out,
                              struct zf_err *e)
 {
@@ -88,9 +88,7 @@ static enum zf_status show_moments(struct zf_pipeline *p, struct zf_matrix *x, b
     }
     p->counts.h2d_bytes += bytes;
     if (!columns) return ZF_OK;
-    /* nobody reads the old ones any more: compute has passed this step's hand-over when h2d has waited for it */
-    ZF_TRY(zf_pipeline_record(p, p->device, p->compute, p->up.idle[turn], e));
-    ZF_TRY(zf_pipeline_wait(p, p->device, p->h2d, p->up.idle[turn], e));
+    /* nobody reads the old ones any more: h2d has just waited for compute, which was behind this step's hand-over */
     ZF_TRY(zf_pipeline_copy(p, p->h2d, x->column, x->next_column, x->length * sizeof *x->column, e));
     ZF_TRY(zf_pipeline_record(p, p->device, p->h2d, p->up.full[turn], e));
     ZF_TRY(zf_pipeline_wait(p, p->device, p->compute, p->up.full[turn], e));
@@ -108,7 +106,6 @@ enum zf_status zf_pipeline_show(struct zf_pipeline *p, struct zf_matrix *x, bool
         if (moments) ZF_TRY(show_moments(p, x, columns, e));
         ZF_TRY(zf_pipeline_record(p, p->device, p->h2d, p->raised, e));
     }
-    if (x->staged_moved) ZF_TRY(zf_pipeline_sync(p, e)); /* the lists' scratch memory is free again */
     x->staged_moved = false;
     x->staged_rows = 0;
     ZF_TRY(zf_pipeline_bury(p, zf_chunks_give(&p->chunks, &x->staging), p->step + 1, e));

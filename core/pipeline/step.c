@@ -3,6 +3,7 @@
 #include "core/pipeline/impl.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 enum zf_status zf_pipeline_begin_loss(struct zf_pipeline *p, struct zf_err *e)
@@ -98,8 +99,7 @@ static enum zf_status move_arrived(struct zf_pipeline *p, struct zf_matrix *x, s
     ZF_TRY(zf_pipeline_sync(p, e)); /* the scratch is free */
     memcpy(p->list_seen, x->arrived_list, x->arrived * sizeof *p->list_seen);
     ZF_TRY(zf_pipeline_copy(p, p->compute, p->list, p->list_seen, x->arrived * sizeof *p->list, e));
-    ZF_TRY(hand_over(p, x, p->list, x->arrived, NULL, true, e));
-    return zf_pipeline_sync(p, e);
+    return hand_over(p, x, p->list, x->arrived, NULL, true, e);
 }
 
 /* ---- hooks ---- */
@@ -302,6 +302,25 @@ static enum zf_status after_norm(struct zf_pipeline *p, bool counts, float clip,
     return ZF_OK;
 }
 
+/* A lane that has failed does nothing more; nobody else would say so before the next time that lanes are waited for. */
+static enum zf_status lanes_work(struct zf_pipeline *p, struct zf_err *e)
+{
+    const struct {
+        const char *name;
+        struct zf_device *device;
+        struct zf_lane *lane;
+    } lanes[] = {{"the compute lane", p->device, p->compute},
+                 {"the d2h lane", p->device, p->d2h},
+                 {"the h2d lane", p->device, p->h2d},
+                 {"the cpu lane", p->host, p->cpu}};
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) {
+        enum zf_status s = lanes[i].device->type->lane_failed(lanes[i].lane, e);
+        if (s && !*e->where) snprintf(e->where, sizeof e->where, "%s", lanes[i].name);
+        if (s) return s;
+    }
+    return ZF_OK;
+}
+
 enum zf_status zf_pipeline_finish(struct zf_pipeline *p, struct zf_step_norm *out, struct zf_err *e)
 {
     phase(p, ZF_PHASE_UPDATE);
@@ -309,6 +328,7 @@ enum zf_status zf_pipeline_finish(struct zf_pipeline *p, struct zf_step_norm *ou
     ZF_TRY(zf_pipeline_copy(p, p->compute, p->seen, p->norm, sizeof *p->seen, e));
     ZF_TRY(zf_pipeline_record(p, p->device, p->compute, p->normed, e));
     ZF_TRY(p->device->type->event_sync(p->normed, e));
+    ZF_TRY(lanes_work(p, e));
     *out = *p->seen;
     zf_pipeline_exhume(p, p->step + 1);
     return after_norm(p, out->apply != 0, out->clip, e);

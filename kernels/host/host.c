@@ -180,6 +180,7 @@ const struct zf_device_type zf_host_device = {
     .lane_new = zf_host_lane_new,
     .lane_free = zf_host_lane_free,
     .lane_sync = zf_host_lane_sync,
+    .lane_failed = zf_host_lane_failed,
     .lane_busy = zf_host_lane_busy,
     .lane_waited = zf_host_lane_waited,
     .lane_watch = zf_host_lane_watch,

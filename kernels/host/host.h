@@ -114,6 +114,7 @@ size_t zf_host_account_take(struct zf_host_account *a, struct zf_span *out, size
 enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
 void zf_host_lane_free(struct zf_lane *l);
 enum zf_status zf_host_lane_sync(struct zf_lane *l, struct zf_err *e);
+enum zf_status zf_host_lane_failed(struct zf_lane *l, struct zf_err *e);
 double zf_host_lane_busy(struct zf_lane *l);
 double zf_host_lane_waited(struct zf_lane *l);
 enum zf_status zf_host_lane_watch(struct zf_lane *l, size_t room, struct zf_err *e);

@@ -111,12 +111,17 @@ static void account(struct zf_lane *l, const struct slot *s, double from)
     }
 }
 
-/* Most work is not held up, some for a little, some for long: so that lanes overtake each other in every way. */
+/* By the seed a lane is never held up, now and then for a little or for long, often for a little, or seldom for very long: so that lanes
+ * overtake each other in every way, by one piece of work or by a whole step's. */
 static void hold_up(struct zf_lane *l)
 {
-    uint64_t draw = zf_philox(l->host->jitter, l->number, l->held++).v[0];
-    if (draw % 8 > 1) return;
-    struct timespec pause = {.tv_nsec = (long)(draw % 8 ? (draw >> 8) % 20000 : (draw >> 8) % 400000)};
+    static const struct {
+        uint64_t of, little, much; /* one in so many is held up; nanoseconds at most, for every fourth of them */
+    } tempers[] = {{0, 0, 0}, {16, 400000, 400000}, {6, 60000, 60000}, {64, 400000, 4000000}};
+    struct zf_u32x4 draw = zf_philox(l->host->jitter, l->number, l->held++);
+    uint32_t temper = zf_philox(l->host->jitter, l->number, UINT64_MAX).v[0] % 4;
+    if (!tempers[temper].of || draw.v[0] % tempers[temper].of) return;
+    struct timespec pause = {.tv_nsec = (long)(draw.v[1] % (draw.v[2] % 4 ? tempers[temper].little : tempers[temper].much))};
     nanosleep(&pause, NULL);
 }
 
@@ -228,6 +233,15 @@ enum zf_status zf_host_lane_sync(struct zf_lane *l, struct zf_err *e)
     }
     pthread_mutex_unlock(&l->lock);
     return s;
+}
+
+enum zf_status zf_host_lane_failed(struct zf_lane *l, struct zf_err *e)
+{
+    if (!atomic_load(&l->broken)) return ZF_OK;
+    pthread_mutex_lock(&l->lock);
+    *e = l->error;
+    pthread_mutex_unlock(&l->lock);
+    return e->code;
 }
 
 double zf_host_lane_busy(struct zf_lane *l)

@@ -154,7 +154,7 @@ def finish(p, code, seconds=30):
     )
 
 
-DTYPES = {"F32": ("f", 4), "I64": ("q", 8), "I32": ("i", 4)}
+DTYPES = {"F32": ("f", 4), "I64": ("q", 8), "I32": ("i", 4), "F64": ("d", 8)}
 
 
 def read_tensors(path):

@@ -218,7 +218,10 @@ static void test_errors(void **state)
         assert_int_equal(d->type->event_sync(v, &err), ZF_OK); /* nobody hangs */
         assert_int_equal(d->type->event_wait(other, v), ZF_OK);
         must_sync(d, other);
+        assert_int_equal(d->type->lane_failed(other, &err), ZF_OK);
+        assert_int_equal(d->type->lane_failed(l, &err), ZF_USAGE); /* and it stays so */
         assert_int_equal(d->type->lane_sync(l, &err), ZF_USAGE);
+        assert_int_equal(d->type->lane_failed(l, &err), ZF_OK);
         assert_non_null(strstr(err.message, "add"));
         assert_true(x[0] == 1);
         assert_int_equal(add(d, l, x, one, x, 4), ZF_OK);

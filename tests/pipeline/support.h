@@ -64,7 +64,7 @@ static inline void source_make(struct source *s, const char *config, size_t rows
 }
 
 static const char TINY_LLAMA[] __attribute__((unused)) =
-    "{'model_type': 'llama', 'vocab_size': 67, 'hidden_size': 32, 'intermediate_size': 72, 'num_hidden_layers': 2,"
+    "{'model_type': 'llama', 'vocab_size': 131, 'hidden_size': 32, 'intermediate_size': 72, 'num_hidden_layers': 2,"
     " 'num_attention_heads': 4, 'num_key_value_heads': 2, 'max_position_embeddings': 64, 'rms_norm_eps': 1e-5, 'hidden_act': 'silu',"
     " 'rope_theta': 10000.0, 'rope_scaling': null}";
 static const char TINY_GPT2[] __attribute__((unused)) =
@@ -114,7 +114,7 @@ struct run_options {
     enum zf_dtype dtype;
     int threads;
     bool synchronous;
-    bool two_micro_batches;
+    bool two_micro_batches, recompute;
     uint64_t jitter; /* delays in lanes, by this seed */
     bool stochastic;
 };
@@ -162,19 +162,27 @@ static inline void run_set_text(struct run *r, const char *text)
     for (char *name = strtok_r(copy, " ", &save); name; name = strtok_r(NULL, " ", &save)) run_set(r, name, strtok_r(NULL, " ", &save));
 }
 
-static inline void run_start(struct run *r)
+static inline void run_start_model(struct run *r)
 {
     const struct run_options *how = &r->how;
     const struct source *s = r->s;
     ok(zf_device_open(&r->device, "host",
                       &(struct zf_device_options){.threads = how->threads, .synchronous = how->synchronous, .jitter = how->jitter}, &e));
     ok(zf_model_open(&r->model, &s->config, s->hf, 1, how->dtype, true, r->device, &e));
-    ok(zf_model_reserve(&r->model, GOLDEN_ROWS * s->length, s->length, ZF_KEEP_ALL, &e));
+    ok(zf_model_reserve(&r->model, GOLDEN_ROWS * s->length, s->length, how->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, &e));
     ok(zf_batch_init(&r->batch, GOLDEN_ROWS * s->length, &e));
-    r->rule = (struct zf_adam_rule){
-        .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip_norm = 1, .stochastic = how->stochastic, .seed = 1};
-    struct zf_policy policy = zf_policy_of(&r->options, how->dtype, 4);
+}
+
+static inline void run_start_pipeline(struct run *r)
+{
+    struct zf_policy policy = zf_policy_of(&r->options, r->how.dtype, 4);
     ok(zf_pipeline_open(&r->pipeline, &r->model, NULL, &policy, &r->rule, &e));
+}
+
+static inline void run_start(struct run *r)
+{
+    run_start_model(r);
+    run_start_pipeline(r);
 }
 
 static inline void run_prepare(struct run *r, const struct source *s, const struct run_options *how)
@@ -182,6 +190,8 @@ static inline void run_prepare(struct run *r, const struct source *s, const stru
     memset(r, 0, sizeof *r);
     r->s = s;
     r->how = *how;
+    r->rule = (struct zf_adam_rule){
+        .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1, .clip_norm = 1, .stochastic = how->stochastic, .seed = 1};
     ok(zf_options_init(&r->options, &e));
 }
 

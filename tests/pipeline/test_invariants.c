@@ -1,77 +1,6 @@
-/* What must be the same bits (architecture 4): I1-I5, I7, on models of our own, in fp32 and bf16; and that steps which do not count, and
- * changes of policy, lose nothing. */
-#include "core/pipeline/measure.h"
-#include "support.h"
-
-enum { STEPS = 14 };
-
-static const char *const SOURCES[] = {TINY_LLAMA, TINY_GPT2};
-
-struct result {
-    float *weights[64];
-    size_t count, size[64];
-    double losses[STEPS + 1];
-};
-
-static void result_free(struct result *a)
-{
-    for (size_t i = 0; i < a->count; i++) free(a->weights[i]);
-    a->count = 0;
-}
-
-/* Visible weights, and masters behind them. */
-static void result_take(struct result *a, struct run *r)
-{
-    a->count = 0;
-    ok(zf_pipeline_settle(&r->pipeline, &e));
-    for (size_t i = 0; i < r->model.params.count; i++) {
-        const struct zf_param *p = &r->model.params.list[i];
-        size_t n = p->rows * p->cols;
-        float *visible = run_weights(r, p), *both = realloc(visible, 2 * n * sizeof *both);
-        assert_non_null(both);
-        ok(zf_pipeline_masters(&r->pipeline, p, both + n, &e));
-        a->weights[a->count] = both;
-        a->size[a->count++] = 2 * n;
-    }
-    memcpy(a->losses, r->losses, sizeof a->losses);
-}
-
-static bool same(const struct result *a, const struct result *b, const struct run *r, const char *what, bool quiet)
-{
-    for (size_t i = 1; i <= STEPS; i++)
-        if (memcmp(&a->losses[i], &b->losses[i], sizeof(double))) {
-            if (!quiet) print_error("%s: loss of step %zu: %.17g, %.17g\n", what, i, a->losses[i], b->losses[i]);
-            return false;
-        }
-    for (size_t i = 0; i < a->count; i++)
-        if (memcmp(a->weights[i], b->weights[i], a->size[i] * sizeof(float))) {
-            if (!quiet) print_error("%s: %s differs\n", what, r->model.params.list[i].name);
-            return false;
-        }
-    return true;
-}
-
-/* changes: "6 strategy gpu_only; 9 strategy zenflow", or NULL. drain: at the end. */
-static void train(struct result *out, const struct source *s, const char *options, const char *changes, const struct run_options *how,
-                  const struct result *like, const char *what)
-{
-    struct run r;
-    run_open_text(&r, s, options, how);
-    for (uint64_t t = 1; t <= STEPS; t++) {
-        char copy[512], *save = NULL;
-        snprintf(copy, sizeof copy, "%s", changes ? changes : "");
-        for (char *c = strtok_r(copy, ";", &save); c; c = strtok_r(NULL, ";", &save)) {
-            int at, used = 0;
-            assert_int_equal(sscanf(c, "%d %n", &at, &used), 1);
-            if ((uint64_t)at == t) run_change_text(&r, c + used);
-        }
-        run_step(&r, t);
-    }
-    ok(zf_pipeline_drain(&r.pipeline, &e));
-    result_take(out, &r);
-    if (like && !same(like, out, &r, what, false)) fail_msg("%s: not the same bits", what);
-    run_close(&r);
-}
+/* What must be the same bits (architecture 4): I1-I4, I7 (I5: test_schedules.c), on models of our own, in fp32 and bf16; and that steps
+ * which do not count, and changes of policy, lose nothing. */
+#include "bits.h"
 
 static void equal(const char *a, const char *a_changes, const char *b, const char *b_changes, const struct run_options *how_b)
 {
@@ -154,50 +83,6 @@ static void test_summed_on_the_device(void **state)
     equal("strategy zenflow optimistic no cpu_update mean update_interval 3", "5 update_interval 4",
           "strategy zenflow optimistic no cpu_update mean update_interval 3 accumulate_on device", "5 accumulate_on host update_interval 4",
           NULL);
-}
-
-static const char *const POLICIES[] = {
-    "strategy gpu_only",
-    "strategy zero_offload",
-    "strategy stronghold",
-    "strategy selected_only topk_ratio 0.25 update_interval 3 select_interval 4",
-    "strategy zenflow_sync topk_ratio 0.25 update_interval 3 select_interval 4",
-    "strategy zenflow_sync topk_ratio 0.25 update_interval 3 select_interval 4 cpu_update mean",
-    "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4 swap global optimistic no cpu_update mean",
-    "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4 swap rolling optimistic no",
-    "strategy zenflow topk_ratio 0.25 update_interval 4 select_interval 4 optimistic no cpu_update mean cpu_learning_rate sum",
-    "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4",
-    "strategy zenflow topk_ratio 0.25 update_interval 4 select_interval 4 cpu_update mean",
-    "strategy zenflow topk_ratio 0 update_interval 5",
-    "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4 optimistic no cpu_update mean accumulate_on device",
-    "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4 swap global cpu_update mean accumulate_on device",
-};
-enum { POLICY_COUNT = sizeof POLICIES / sizeof *POLICIES };
-
-/* I5. ZF_SEEDS: how many schedules of each policy (the long run asks for more). */
-static void test_i5_schedules(void **state)
-{
-    (void)state;
-    const char *text = getenv("ZF_SEEDS");
-    int seeds = text ? atoi(text) : 10;
-    struct source s;
-    source_make(&s, TINY_LLAMA, 2 * STEPS, 12);
-    for (size_t i = 0; i < POLICY_COUNT; i++) {
-        struct result x = {0};
-        enum zf_dtype dtype = i % 2 ? ZF_BF16 : ZF_F32;
-        train(&x, &s, POLICIES[i], "8 topk_ratio 0.4;11 update_interval 2",
-              &(struct run_options){.dtype = dtype, .threads = 1, .synchronous = true}, NULL, "");
-        for (int seed = 1; seed <= seeds; seed++) {
-            struct result y = {0};
-            char what[600];
-            snprintf(what, sizeof what, "%s, schedule %d", POLICIES[i], seed);
-            train(&y, &s, POLICIES[i], "8 topk_ratio 0.4;11 update_interval 2",
-                  &(struct run_options){.dtype = dtype, .threads = 1 + seed % 3, .jitter = (uint64_t)seed}, &x, what);
-            result_free(&y);
-        }
-        result_free(&x);
-    }
-    source_free(&s);
 }
 
 /* I7: two micro-batches against one, within rounding. */
@@ -299,10 +184,10 @@ int main(void)
         cmocka_unit_test(test_selection_with_one_step_is_exact),
         cmocka_unit_test(test_leaving_and_coming_back),
         cmocka_unit_test(test_summed_on_the_device),
-        cmocka_unit_test(test_i5_schedules),
         cmocka_unit_test(test_i7_accumulation),
         cmocka_unit_test(test_steps_that_do_not_count),
         cmocka_unit_test(test_memory_as_planned),
     };
+    if (getenv("ZF_TEST")) cmocka_set_test_filter(getenv("ZF_TEST")); /* e.g. test_i5* */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
