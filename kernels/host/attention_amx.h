@@ -21,7 +21,7 @@ bool zf_host_amx(void);
 /* Only after zf_host_amx() said so. */
 extern const struct zf_host_kernel zf_host_attention_amx, zf_host_attention_backward_amx;
 
-#ifdef __AMX_BF16__
+#if defined __AMX_BF16__ || defined __AMXBF16__ /* as older clang calls it */
 
 #include "kernels/host/vec.h"
 
