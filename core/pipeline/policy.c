@@ -43,6 +43,11 @@ struct zf_policy zf_policy_of(const struct zf_options *o, enum zf_dtype dtype, u
     return p;
 }
 
+uint32_t zf_policy_first_interval(const struct zf_options *o)
+{
+    return o->max_update_interval < 4 ? (uint32_t)o->max_update_interval : 4;
+}
+
 bool zf_policy_offloads(const struct zf_policy *p)
 {
     return p->cpu_half && p->ratio < 1;
@@ -92,10 +97,6 @@ static bool auto_without_overlap(const struct zf_options *o)
 {
     return o->update_interval == 0 && (is(o, ZF_STRATEGY_ZENFLOW_SYNC) || is(o, ZF_STRATEGY_SELECTED_ONLY));
 }
-static bool auto_with_overlap(const struct zf_options *o)
-{
-    return o->update_interval == 0 && is(o, ZF_STRATEGY_ZENFLOW);
-}
 
 static const struct {
     bool (*broken)(const struct zf_options *o);
@@ -115,8 +116,6 @@ static const struct {
      "update_interval = auto under a strategy without overlap; it is chosen so that the CPU half hides behind the device, which nothing "
      "does "
      "here; give a number of steps, or take strategy zenflow"},
-    {auto_with_overlap, ZF_OPT_update_interval,
-     "update_interval = auto; this version does not choose it while it runs; give a number of steps (4 is the default)"},
 };
 
 void zf_policy_check(const struct zf_options *o, struct zf_err_list *errors)

@@ -28,11 +28,11 @@ struct zf_policy {
     enum zf_dtype bus;
 };
 
-/* dtype: the model's, which bus_dtype = auto is. interval: what update_interval = auto is now (4 at the start). strategy and device must
- * not be auto any more. */
+/* dtype: the model's, which bus_dtype = auto is. interval: what update_interval = auto is now. strategy and device must not be auto any
+ * more. */
 struct zf_policy zf_policy_of(const struct zf_options *o, enum zf_dtype dtype, uint32_t interval);
-
-enum { ZF_INTERVAL_AT_START = 4 }; /* of update_interval = auto */
+/* What update_interval = auto is before anything is measured: 4, within max_update_interval. */
+uint32_t zf_policy_first_interval(const struct zf_options *o);
 
 /* Whether there is a CPU half that is updated, and one that may be selected from. */
 bool zf_policy_offloads(const struct zf_policy *p);

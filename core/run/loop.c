@@ -216,6 +216,7 @@ static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, s
     }
     t->step++;
     zf_watch_end(t);
+    zf_pace_step(t);
     r->seconds = t->watch.ended - t->watch.began;
     return ZF_OK;
 }
@@ -316,7 +317,8 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
         if (!s && t->step >= t->setup->steps) continue; /* there are fewer steps now */
         if (!s) {
             t->ill = false;
-            s = one_step(t, &r, e);
+            s = zf_pace_decide(t, e);
+            if (!s) s = one_step(t, &r, e);
         }
         if (!s) {
             zf_eta_step(&t->eta, r.seconds);

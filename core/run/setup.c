@@ -293,7 +293,7 @@ static void plan_policy(struct zf_setup *s, enum zf_choice_strategy strategy)
 {
     struct zf_options o = *s->o; /* shares what it points to */
     o.strategy = s->strategy = strategy;
-    s->policy = zf_policy_of(&o, s->dtype, ZF_INTERVAL_AT_START);
+    s->policy = zf_policy_of(&o, s->dtype, zf_policy_first_interval(&o));
     zf_pipeline_measure(&s->request.halves, &s->params, &s->policy, s->dtype);
     zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
 }

@@ -3,6 +3,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/telemetry/jsonl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -48,14 +49,7 @@ enum zf_status zf_trainer_load(struct zf_trainer *t, struct zf_err *e)
                            e);
 }
 
-/* What update_interval = auto is under these options: it begins anew whenever it is chosen. */
-static uint32_t interval_of(const struct zf_trainer *t, const struct zf_options *before)
-{
-    return before->update_interval ? ZF_INTERVAL_AT_START : t->interval;
-}
-
-/* Memory under the wanted options, with the micro-batches of now. */
-static enum zf_status check_memory(const struct zf_trainer *t, const struct zf_policy *policy, struct zf_err *e)
+enum zf_status zf_steer_memory(const struct zf_trainer *t, const struct zf_policy *policy, struct zf_err *e)
 {
     const struct zf_setup *s = t->setup;
     struct zf_memory_request r = s->request;
@@ -74,8 +68,10 @@ static enum zf_status check(void *ctx, const struct zf_options *now, const struc
         return zf_fail(e, ZF_USAGE, "steps", "%" PRId64 " steps of %" PRId64 " sequences are too many", wanted->steps, wanted->batch_size);
     if (wanted->strategy == ZF_STRATEGY_AUTO && now->strategy != ZF_STRATEGY_AUTO)
         return zf_fail(e, ZF_DIFFERENT, "strategy", "auto is settled at a start; name the strategy itself");
-    struct zf_policy policy = zf_policy_of(wanted, t->model.dtype, interval_of(t, now));
-    return zf_policy_compare(&t->pipeline.policy, &policy) == ZF_CHANGE_NOTHING ? ZF_OK : check_memory(t, &policy, e);
+    /* update_interval = auto begins anew whenever it is chosen */
+    uint32_t interval = now->update_interval ? zf_policy_first_interval(wanted) : t->pace.interval.now;
+    struct zf_policy policy = zf_policy_of(wanted, t->model.dtype, interval);
+    return zf_policy_compare(&t->pipeline.policy, &policy) == ZF_CHANGE_NOTHING ? ZF_OK : zf_steer_memory(t, &policy, e);
 }
 
 static enum zf_status apply(void *ctx, const struct zf_options *before, uint64_t from, struct zf_err *e)
@@ -86,9 +82,10 @@ static enum zf_status apply(void *ctx, const struct zf_options *before, uint64_t
     t->schedule = zf_schedule_of(t->o);
     t->rule = zf_rule_of(t->o);
     t->plain.every = t->o->plain_every;
-    t->interval = interval_of(t, before);
-    struct zf_policy policy = zf_policy_of(t->o, t->model.dtype, t->interval);
+    if (before->update_interval) zf_pace_start(t);
+    struct zf_policy policy = zf_policy_of(t->o, t->model.dtype, t->pace.interval.now);
     ZF_TRY(zf_pipeline_change(&t->pipeline, &policy, &t->rule, &change, e));
+    if (change) zf_pace_forget(t);
     if (t->o->steps == before->steps) return ZF_OK;
     t->setup->steps = (uint64_t)t->o->steps;
     t->setup->total_rows = t->setup->steps * (uint64_t)t->o->batch_size;
@@ -159,9 +156,10 @@ static void record(void *ctx, json_t *stolen)
     if (type && option) {
         char *old = json_dumps(json_object_get(stolen, "old"), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)),
              *new = json_dumps(json_object_get(stolen, "new"), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)), *said = NULL;
-        if (old && new &&asprintf(&said, "%s %s -> %s, from step %" PRId64 " (%s, %s)", json_string_value(option), old, new,
-                                  (int64_t)json_integer_value(json_object_get(stolen, "from_step")),
-                                  json_string_value(json_object_get(stolen, "user")), json_string_value(json_object_get(stolen, "by"))) > 0)
+        const char *user = zf_json_text(stolen, "user", "");
+        if (old && new &&asprintf(&said, "%s %s -> %s, from step %" PRId64 " (%s%s%s)", json_string_value(option), old, new,
+                                  (int64_t)json_integer_value(json_object_get(stolen, "from_step")), user, *user ? ", " : "",
+                                  zf_json_text(stolen, "by", "?")) > 0)
             zf_record_said(t, type, said);
         free(said);
         free(old);

@@ -164,7 +164,7 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
     ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
     ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->longest_row, o->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, e));
     t->order = (struct zf_order){.seed = (uint64_t)o->seed, .rows = s->train.rows, .shuffle = o->shuffle};
-    t->interval = ZF_INTERVAL_AT_START;
+    zf_pace_start(t);
     t->schedule = zf_schedule_of(o);
     t->rule = zf_rule_of(o);
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, NULL, &s->policy, &t->rule, e));

@@ -7,6 +7,7 @@
 #include "core/pipeline/pipeline.h"
 #include "core/optim/schedule.h"
 #include "core/run/choices.h"
+#include "core/run/pace.h"
 #include "core/run/profile.h"
 #include "core/run/setup.h"
 #include "core/run/watch.h"
@@ -42,6 +43,7 @@ struct zf_trainer {
     struct zf_eta eta;
     struct zf_profile profile;
     struct zf_watch watch;
+    struct zf_pace pace;
 
     uint64_t step;            /* completed */
     uint64_t skipped, in_row; /* steps that were not applied; the newest of them without a good one between */
@@ -58,9 +60,8 @@ struct zf_trainer {
     char *exported;     /* the newest export of this process, NULL: none; owned */
     uint64_t exported_step;
     bool told_zero_loss;
-    uint32_t interval; /* what update_interval = auto is now */
-    bool ill;          /* paused because a step was not finite */
-    double lonely;     /* clock since which that pause has had no client */
+    bool ill;      /* paused because a step was not finite */
+    double lonely; /* clock since which that pause has had no client */
 };
 
 /* What a step was like, for its line. */

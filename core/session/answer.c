@@ -69,7 +69,8 @@ static void put_change(FILE *to, const json_t *entry)
         free(new);
     }
     if (!list) fprintf(to, "%s%s", !strcmp(zf_json_text(entry, "type", ""), "at") ? "planned: " : "", zf_json_text(entry, "command", "?"));
-    fprintf(to, "  (%s, %s)", zf_json_text(entry, "user", "?"), zf_json_text(entry, "by", "?"));
+    const char *user = zf_json_text(entry, "user", "");
+    fprintf(to, "  (%s%s%s)", user, *user ? ", " : "", zf_json_text(entry, "by", "?"));
 }
 
 enum { SHOWN = 100 };

@@ -56,8 +56,9 @@ static enum zf_status journal(struct zf_session *s, const char *type, uint64_t f
 {
     json_t *o = json_pack("{ss sI sI ss ss ss}", "type", type, "step", (json_int_t)(s->next - 1), "from_step", (json_int_t)from, "command",
                           command, "by", who->by, "user", who->user);
-    bool failed = !o || (changes && json_object_set_new(o, "changes", changes));
-    if (why && (failed || json_object_set_new(o, "why", why))) failed = true;
+    bool failed = !o; /* json_object_set_new takes what it is given, whatever it is given it for */
+    if (changes && json_object_set_new(o, "changes", changes)) failed = true;
+    if (why && json_object_set_new(o, "why", why)) failed = true;
     if (failed) {
         json_decref(o);
         return zf_fail_memory(e, "the journal");
@@ -133,8 +134,8 @@ static bool push_undo(struct zf_session *s, char *stolen)
 }
 
 /* Checked, durable, done: in this order. *done: it was. `list` is for the records. */
-static enum zf_status carry_out(struct zf_session *s, const struct zf_changes *c, const struct zf_author *who, json_t *why,
-                                struct zf_verdict *v, bool *done, struct zf_err *e)
+static enum zf_status carry_out(struct zf_session *s, const struct zf_changes *c, const struct zf_author *who, struct zf_verdict *v,
+                                bool *done, struct zf_err *e)
 {
     struct zf_options before;
     char *command = zf_changes_command(c, false);
@@ -143,15 +144,13 @@ static enum zf_status carry_out(struct zf_session *s, const struct zf_changes *c
     enum zf_status bad = command && list ? zf_options_copy(&before, s->o, e) : zf_fail_memory(e, "a change");
     if (bad) {
         zf_verdict_refuse(v, e);
-        json_decref(why);
         free(command);
         json_decref(list);
         return ZF_OK;
     }
     if (s->trainer.check && s->trainer.check(s->trainer.ctx, s->o, &c->wanted, s->next, e)) {
         zf_verdict_refuse(v, e);
-        json_decref(why);
-    } else if (journal(s, "change", s->next, command, who, json_incref(list), why, e)) {
+    } else if (journal(s, "change", s->next, command, who, json_incref(list), NULL, e)) {
         refuse_unwritten(v, e);
     } else {
         *done = true;
@@ -166,7 +165,7 @@ static enum zf_status carry_out(struct zf_session *s, const struct zf_changes *c
 }
 
 static enum zf_status change(struct zf_session *s, const struct zf_command *c, const struct zf_author *who, bool yes, bool undo,
-                             json_t *why, struct zf_verdict *v, struct zf_err *e)
+                             struct zf_verdict *v, struct zf_err *e)
 {
     struct zf_change_place place = zf_session_place(s);
     struct zf_changes changes;
@@ -174,17 +173,12 @@ static enum zf_status change(struct zf_session *s, const struct zf_command *c, c
     bool done = false;
     if (zf_changes_make(&changes, s->o, c->word, c->count, &place, e)) {
         zf_verdict_refuse(v, e);
-        json_decref(why);
     } else if (changes.ask[0] && !yes && !c->yes) {
         zf_verdict_set(v, false, "%s: nothing was changed; to do it say yes (`set!`, or --yes)", changes.ask);
         v->ask = true;
-        json_decref(why);
     } else {
         char *text = zf_changes_text(&changes, s->o, c->word, c->count, &place), *back = zf_changes_command(&changes, true);
-        if (changes.count)
-            bad = carry_out(s, &changes, who, why, v, &done, e);
-        else
-            json_decref(why);
+        if (changes.count) bad = carry_out(s, &changes, who, v, &done, e);
         if (!bad && (done || !changes.count)) zf_verdict_set(v, true, "%s", text ? text : "done");
         if (done && !undo) {
             push_undo(s, back);
@@ -209,7 +203,7 @@ static enum zf_status undo(struct zf_session *s, const struct zf_author *who, st
     if (zf_command_parse(&c, back, e))
         zf_verdict_refuse(v, e);
     else
-        bad = change(s, &c, who, true, true, NULL, v, e);
+        bad = change(s, &c, who, true, true, v, e);
     zf_command_free(&c);
     if (!bad && v->ok) {
         free(back);
@@ -218,20 +212,17 @@ static enum zf_status undo(struct zf_session *s, const struct zf_author *who, st
     return bad;
 }
 
-enum zf_status zf_session_change(struct zf_session *s, const char *command, json_t *why, struct zf_err *e)
+enum zf_status zf_session_decided(struct zf_session *s, enum zf_option_id id, int64_t old, int64_t now, json_t *why, struct zf_err *e)
 {
     static const struct zf_author who = {.by = "auto"};
-    struct zf_command c;
-    struct zf_verdict v = {0};
-    enum zf_status bad = zf_command_parse(&c, command, e);
-    if (!bad && c.row->arguments != ZF_ARGS_PAIRS) bad = zf_fail(e, ZF_USAGE, command, "it is no change of options");
-    if (bad)
-        json_decref(why);
-    else
-        bad = change(s, &c, &who, true, false, why, &v, e);
-    if (!bad && !v.ok) bad = zf_fail(e, ZF_DIFFERENT, NULL, "%s", v.text ? v.text : "refused");
-    zf_command_free(&c);
-    free(v.text);
+    const char *name = zf_option_table[id].name;
+    char command[96];
+    snprintf(command, sizeof command, "set! %s %" PRId64, name, now);
+    json_t *list = json_pack("[{ss sI sI}]", "option", name, "old", (json_int_t)old, "new", (json_int_t)now);
+    enum zf_status bad = list ? journal(s, "change", s->next, command, &who, json_incref(list), why, e) : zf_fail_memory(e, "a change");
+    if (!list) json_decref(why);
+    if (!bad) record_changes(s, list, &who);
+    json_decref(list);
     return bad;
 }
 
@@ -461,7 +452,7 @@ enum zf_status zf_session_execute(struct zf_session *s, const char *text, const 
         zf_verdict_set(v, false, "%s: only while paused; `pause` first", c.row->name);
     } else {
         switch (c.id) {
-        case ZF_CMD_set: bad = change(s, &c, who, yes, false, NULL, v, e); break;
+        case ZF_CMD_set: bad = change(s, &c, who, yes, false, v, e); break;
         case ZF_CMD_undo: bad = undo(s, who, v, e); break;
         case ZF_CMD_pause:
         case ZF_CMD_resume:

@@ -63,9 +63,9 @@ void zf_session_pause(struct zf_session *s, const char *why);          /* before
 void zf_session_publish(void *session, const char *line, size_t size); /* a telemetry line, to all clients */
 unsigned zf_session_clients(struct zf_session *s);
 
-/* A change that the run itself makes (update_interval = auto): checked, journalled as by `auto` with `why` (may be NULL; stolen), applied.
- */
-enum zf_status zf_session_change(struct zf_session *s, const char *command, json_t *why, struct zf_err *e);
+/* Before a step: the run itself has chosen another value of an option that is `auto` and stays so. Journalled as by `auto` with its reasons
+ * (stolen) and recorded; the caller has checked it and acts when this has succeeded. ZF_IO: it is not to be done. */
+enum zf_status zf_session_decided(struct zf_session *s, enum zf_option_id id, int64_t old, int64_t now, json_t *why, struct zf_err *e);
 
 /* The lines of [at], as far as they can be checked before a start; errors with their places. */
 void zf_session_check_at(const struct zf_options *o, struct zf_err_list *errors);

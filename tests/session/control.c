@@ -615,14 +615,14 @@ static void by_itself(void **state)
     (void)state;
     struct zf_err e;
     assert_true(train(8));
-    assert_int_equal(zf_session_change(t.session, "set update_interval 6", json_pack("{sf}", "cpu_ms", 12.5), &e), ZF_OK);
+    assert_int_equal(zf_session_decided(t.session, ZF_OPT_update_interval, 4, 6, json_pack("{sf}", "cpu_ms", 12.5), &e), ZF_OK);
     json_t *v = journal_entry(0);
     expect_text_of(v, "by", "auto");
+    expect_text_of(v, "command", "set! update_interval 6");
+    assert_int_equal(json_integer_value(json_object_get(v, "from_step")), t.step);
     assert_non_null(json_object_get(json_object_get(v, "why"), "cpu_ms"));
     json_decref(v);
-    assert_int_equal(t.o.update_interval, 6);
-    assert_int_equal(zf_session_change(t.session, "set update_interval 6000", NULL, &e), ZF_DIFFERENT);
-    assert_int_equal(zf_session_change(t.session, "pause", json_null(), &e), ZF_USAGE);
+    assert_int_equal(t.o.update_interval, 4); /* the option stays what it is */
 }
 
 #define S(name) cmocka_unit_test_setup_teardown(name, open_session, close_session)

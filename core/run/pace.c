@@ -1,0 +1,111 @@
+/* See pace.h. */
+#include "core/run/pace.h"
+#include "core/run/steer.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+void zf_pace_start(struct zf_trainer *t)
+{
+    t->pace = (struct zf_pace){.interval = {.now = zf_policy_first_interval(t->o)}};
+    zf_pace_forget(t);
+}
+
+void zf_pace_forget(struct zf_trainer *t)
+{
+    struct zf_pace *p = &t->pace;
+    p->looking = p->told_room = false;
+    p->room = 0;
+    p->interval.longer = p->interval.shorter = 0;
+    p->from = t->step + 2 * p->interval.now; /* until the lanes have reached their stride */
+}
+
+static bool is_auto(const struct zf_trainer *t)
+{
+    return !t->o->update_interval && t->o->strategy == ZF_STRATEGY_ZENFLOW && zf_policy_offloads(&t->pipeline.policy);
+}
+
+void zf_pace_step(struct zf_trainer *t)
+{
+    struct zf_pace *p = &t->pace;
+    if (!is_auto(t)) return;
+    p->interval.most = (uint32_t)t->o->max_update_interval;
+    p->interval.mean = t->o->cpu_update == ZF_CPU_UPDATE_MEAN;
+    if (p->looking) p->compute += t->watch.step.busy[ZF_LANE_COMPUTE];
+    if (p->looking || t->step < p->from) return;
+    p->looking = true;
+    p->from = t->step;
+    p->compute = 0;
+    zf_pipeline_sample(&t->pipeline, &p->then);
+}
+
+/* Of one step. The cpu lane goes on during a validation, and so it counts whole; compute counts in steps alone. */
+static struct zf_interval_look look(const struct zf_trainer *t)
+{
+    const struct zf_pace *p = &t->pace;
+    struct zf_pipeline_sample now;
+    zf_pipeline_sample(&t->pipeline, &now);
+    now = zf_pipeline_between(&p->then, &now);
+    return (struct zf_interval_look){.steps = t->step - p->from,
+                                     .compute = p->compute,
+                                     .cpu = now.busy[ZF_LANE_CPU],
+                                     .d2h = now.busy[ZF_LANE_D2H],
+                                     .h2d = now.busy[ZF_LANE_H2D]};
+}
+
+/* The longest window up to `wanted` that memory is enough for; a shorter one than now needs less. */
+static uint32_t with_room(struct zf_trainer *t, uint32_t wanted)
+{
+    struct zf_pace *p = &t->pace;
+    struct zf_err e;
+    if (p->room && wanted > p->room) wanted = p->room;
+    for (; wanted > p->interval.now; wanted--) {
+        struct zf_policy policy = zf_policy_of(t->o, t->model.dtype, wanted);
+        if (!zf_steer_memory(t, &policy, &e)) break;
+        p->room = wanted - 1;
+        if (!p->told_room) zf_record_text(t, "note", "update_interval = auto: memory is not enough for %" PRIu32 ": %s", wanted, e.message);
+        p->told_room = true;
+    }
+    return wanted;
+}
+
+static json_t *why_json(const struct zf_pace *p, const struct zf_interval_look *l)
+{
+    double ms = 1e3 / (double)l->steps;
+    return json_pack("{sI sf sf sf sf sf sI}", "steps", (json_int_t)l->steps, "compute_ms", ms * l->compute, "cpu_ms", ms * l->cpu,
+                     "d2h_ms", ms * l->d2h, "h2d_ms", ms * l->h2d, "share", p->interval.share, "wanted", (json_int_t)p->interval.wanted);
+}
+
+enum zf_status zf_pace_decide(struct zf_trainer *t, struct zf_err *e)
+{
+    struct zf_pace *p = &t->pace;
+    uint32_t was = p->interval.now, now = (uint32_t)t->o->max_update_interval;
+    json_t *why = NULL;
+    int change;
+    if (!is_auto(t)) return ZF_OK;
+    if (was > now) {
+        why = json_pack("{sI}", "max_update_interval", (json_int_t)now);
+    } else if (p->looking && t->step - p->from >= zf_interval_steps(&p->interval)) {
+        struct zf_interval_look l = look(t);
+        p->looking = false;
+        p->from = t->step;
+        now = with_room(t, zf_interval_decide(&p->interval, &l));
+        if (now != was) why = why_json(p, &l);
+    } else {
+        return ZF_OK;
+    }
+    if (now == was) return ZF_OK;
+    if (zf_session_decided(t->session, ZF_OPT_update_interval, was, now, why, e)) {
+        if (!p->told_journal)
+            zf_record_text(t, "warning", "update_interval = auto stays at %" PRIu32 ": it cannot be written down (%s: %s)", was, e->where,
+                           e->message);
+        p->told_journal = true;
+        return ZF_OK;
+    }
+    p->told_journal = false;
+    p->interval.now = now;
+    struct zf_policy policy = zf_policy_of(t->o, t->model.dtype, now);
+    ZF_TRY(zf_pipeline_change(&t->pipeline, &policy, &t->rule, &change, e));
+    p->from = t->step + 2 * now;
+    return ZF_OK;
+}
