@@ -1,0 +1,17 @@
+/* What can stand where one types: commands, options, values, matrices, files, from the tables and the history. Pure. */
+#ifndef ZF_TUI_COMPLETE_H
+#define ZF_TUI_COMPLETE_H
+
+#include "tui/history.h"
+
+struct zf_candidates {
+    char **list; /* owned; whole words */
+    size_t count, room;
+    size_t start; /* of the word in the line */
+    bool files;   /* file names, too */
+};
+/* line[0..end): what is left of the cursor. */
+void zf_complete(struct zf_candidates *out, const struct zf_history *h, const char *line, size_t end);
+void zf_candidates_free(struct zf_candidates *c);
+
+#endif

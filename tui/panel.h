@@ -1,0 +1,43 @@
+/* Panels: a table of functions from a view to cells, and to rows of numbers for files. A panel keeps no state. */
+#ifndef ZF_TUI_PANEL_H
+#define ZF_TUI_PANEL_H
+
+#include "core/base/err.h"
+#include "tui/view.h"
+
+/* Numbers for files: rows x columns, row by row; text (may be NULL) is a last column. */
+struct zf_table {
+    const char *const *column; /* [columns], constants, or owned in `names` */
+    size_t columns, rows, room;
+    double *cell;
+    char **text;  /* [rows], owned; NULL: none */
+    char **names; /* owned column names, if they are not constants */
+    bool failed;  /* no memory */
+};
+void zf_table_free(struct zf_table *t);
+void zf_table_row(struct zf_table *t, const double *cells, const char *text); /* copies */
+
+struct zf_panel {
+    const char *name, *title;
+    int least_cols, least_rows; /* below that it is not shown unless alone */
+    int weight;                 /* of the rows that are left over */
+    /* Inside its frame. title, note: of the frame, at most size bytes each; may be left as they are. */
+    void (*draw)(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r);
+    void (*frame)(const struct zf_view *v, char *title, char *note, size_t size);
+    void (*table)(const struct zf_view *v, struct zf_table *out);
+};
+extern const struct zf_panel zf_panel_table[ZF_PANELS];
+
+/* A rectangle for each shown panel (0x0: no room), header, message and prompt lines. Pure; any size from 0x0. */
+struct zf_layout {
+    struct zf_rect panel[ZF_PANELS], header, message, prompt;
+};
+struct zf_layout zf_layout_of(const struct zf_view *v, int cols, int rows, int message_rows);
+
+/* The whole frame but prompt and dialogs. */
+void zf_draw(const struct zf_view *v, const struct zf_layout *l, struct zf_canvas *c);
+
+/* What a panel shows, into a file: by the ending of its name .csv .npy .svg .txt. ZF_USAGE: another ending, or no data for it. */
+enum zf_status zf_write_panel(const struct zf_view *v, enum zf_panel_id id, const char *path, struct zf_err *e);
+
+#endif

@@ -1,0 +1,30 @@
+/* The line where commands are typed: GNU readline without its hands on the terminal (reference: its callback interface). prompt.c is the
+ * only file that includes readline. Draws onto a canvas; one prompt a process; the thread of the screen. */
+#ifndef ZF_TUI_PROMPT_H
+#define ZF_TUI_PROMPT_H
+
+#include "tui/canvas.h"
+#include "tui/complete.h"
+
+struct zf_prompt_hooks {
+    void *ctx;
+    void (*line)(void *ctx, const char *text);                                            /* Enter */
+    void (*matches)(void *ctx, char **list, size_t count);                                /* of an ambiguous completion, to be shown */
+    void (*complete)(void *ctx, const char *line, size_t end, struct zf_candidates *out); /* what could stand at `end` */
+};
+
+/* history: file of it; NULL: it is not kept. Before the screen is opened: readline asks terminfo. */
+bool zf_prompt_open(const struct zf_prompt_hooks *hooks, const char *history);
+void zf_prompt_close(void); /* writes the history */
+void zf_prompt_bytes(const unsigned char *bytes, size_t size);
+void zf_prompt_clear(void);              /* Ctrl-C: the line, a search; the history position */
+void zf_prompt_label(const char *label); /* "zf> ", "filter> " */
+void zf_prompt_set(const char *text);    /* what is being typed */
+bool zf_prompt_empty(void);
+bool zf_prompt_takes_escape(void); /* vi mode: ESC is readline's */
+bool zf_prompt_dirty(void);        /* since it was drawn */
+void zf_prompt_resize(int cols);
+/* In one row, scrolled so that the cursor is seen; sets the canvas' cursor if `active`. */
+void zf_prompt_draw(struct zf_canvas *c, struct zf_rect r, bool active);
+
+#endif
