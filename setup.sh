@@ -3,8 +3,9 @@
 # Says nothing and touches nothing if all of it is there.
 set -eu
 
-build="build-essential meson ninja-build pkg-config libdnnl-dev libhwloc-dev libjansson-dev libonig-dev libutf8proc-dev libxxhash-dev"
-test="$build libcmocka-dev python3 strace util-linux"
+build="build-essential meson ninja-build pkg-config libdnnl-dev libhwloc-dev libjansson-dev libncurses-dev libonig-dev libreadline-dev \
+    libutf8proc-dev libxxhash-dev"
+test="$build libcmocka-dev libvterm-dev python3 strace tmux util-linux"
 fuzz="$test clang libclang-rt-dev libomp-dev"
 
 fail()
