@@ -26,8 +26,14 @@ enum zf_style {
 
 enum { ZF_HEAT_LEVELS = 16 };
 
-/* A style, or a heat map's pair: ZF_STYLE_HEAT + 16 * upper + lower half of the cell, levels 0..15. */
-enum { ZF_STYLE_HEAT = 64, ZF_STYLE_HEAT_END = ZF_STYLE_HEAT + ZF_HEAT_LEVELS * ZF_HEAT_LEVELS };
+/* A style, or a heat map's pair: ZF_STYLE_HEAT + 16 * upper + lower half of the cell, levels 0..15; HEAT_ONE + level: a half without the
+ * other, the last row of an odd number. */
+enum {
+    ZF_STYLE_HEAT = 64,
+    ZF_STYLE_HEAT_END = ZF_STYLE_HEAT + ZF_HEAT_LEVELS * ZF_HEAT_LEVELS,
+    ZF_STYLE_HEAT_ONE = ZF_STYLE_HEAT_END,
+    ZF_STYLE_END = ZF_STYLE_HEAT_ONE + ZF_HEAT_LEVELS
+};
 
 enum zf_glyphs { ZF_GLYPHS_BRAILLE, ZF_GLYPHS_BLOCK, ZF_GLYPHS_ASCII, ZF_GLYPH_SETS };
 extern const char *const zf_glyph_names[ZF_GLYPH_SETS]; /* "braille", "block", "ascii" */
@@ -50,7 +56,8 @@ struct zf_canvas {
     int cursor_x, cursor_y; /* of the terminal; below 0: hidden */
 };
 
-/* Blanks everywhere. false: no memory, the canvas is 0x0. Again with another size is fine. */
+/* Blanks everywhere. false: no memory, the canvas is 0x0. Again with another size is fine; what is larger than MOST_* is cut. */
+enum { ZF_CANVAS_MOST_COLS = 1024, ZF_CANVAS_MOST_ROWS = 512 };
 bool zf_canvas_resize(struct zf_canvas *c, int cols, int rows);
 void zf_canvas_clear(struct zf_canvas *c);
 void zf_canvas_free(struct zf_canvas *c);
@@ -62,7 +69,8 @@ void zf_put(struct zf_canvas *c, struct zf_rect r, int x, int y, uint32_t code, 
 int zf_text(struct zf_canvas *c, struct zf_rect r, int x, int y, unsigned style, const char *text);
 int zf_textf(struct zf_canvas *c, struct zf_rect r, int x, int y, unsigned style, const char *fmt, ...)
     __attribute__((format(printf, 6, 7)));
-int zf_text_right(struct zf_canvas *c, struct zf_rect r, int y, unsigned style, const char *text); /* ends at the right edge */
+/* Ends at the right edge; of what is too long the beginning is cut off. */
+int zf_text_right(struct zf_canvas *c, struct zf_rect r, int y, unsigned style, const char *text);
 /* Columns of the first `size` bytes (of all: SIZE_MAX), as they would be drawn. */
 int zf_text_width(const char *text, size_t size);
 void zf_fill(struct zf_canvas *c, struct zf_rect r, uint32_t code, unsigned style);
@@ -93,8 +101,9 @@ void zf_spark(struct zf_canvas *c, struct zf_rect r, int x, int y, const float *
 void zf_heat(struct zf_canvas *c, struct zf_rect r, int x, int y, int upper, int lower);
 int zf_heat_rows(const struct zf_canvas *c); /* values above each other in a cell: 2 with colours and half blocks, else 1 */
 
-/* The canvas as text, a line a row, blanks at the ends cut off. styles: a second block of the same form, a letter a style. To be freed;
- * NULL: no memory. */
+/* The canvas as text, a line a row, blanks at the ends cut off. styles: a second block of the same form after an empty line, a letter a style
+ * (TEXT is '.', a blank of it ' '; the others are canvas_text.c's; a heat map's upper half 0..f) and, if there is any heat map, a third one
+ * with its lower halves ('-' if it has only one). To be freed; NULL: no memory. */
 char *zf_canvas_text(const struct zf_canvas *c, bool styles);
 char *zf_canvas_svg(const struct zf_canvas *c, struct zf_rect r, int scheme); /* theme.h's; the same, with its colours */
 
