@@ -31,6 +31,8 @@ struct zf_series {
 
 /* A zeroed struct is an empty series. false: no memory (the value is lost). A step not above `newest`: ignored, true. */
 bool zf_series_add(struct zf_series *s, uint64_t step, double value);
+/* One more value of the newest step; it is that step's from now on. */
+void zf_series_again(struct zf_series *s, double value);
 /* Steps after `step` did not happen (a resume). */
 void zf_series_cut(struct zf_series *s, uint64_t step);
 void zf_series_free(struct zf_series *s);
