@@ -57,7 +57,7 @@ static enum zf_status typed(struct attachment *a, char *line, bool question, str
         line[name] = 0;
         words[1] = line + name + 1;
         const struct zf_command_row *row = zf_command_find(line);
-        if (row && row->arguments == ZF_ARGS_PATH) whole = zf_client_command(words, 2);
+        if (row && row->arguments == ZF_ARGS_PATH) whole = zf_command_join(words, 2);
         line[name] = after;
     }
     enum zf_status s = ask(a, whole ? whole : line, false, e);

@@ -3,8 +3,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
-#include "core/run/locate.h"
-#include "core/session/commands.h"
+#include "core/session/locate.h"
 #include "core/session/rundir.h"
 #include "core/telemetry/jsonl.h"
 
@@ -105,41 +104,5 @@ json_t *zf_client_next(struct zf_client *c)
         if (json_is_object(o)) return o;
         json_decref(o);
     }
-    return NULL;
-}
-
-/* Words that belong together as a value text does: `"two words"`. */
-static void put_word(FILE *to, const char *word, bool quote)
-{
-    if (!quote || word[0] == '"' || (word[0] && !strpbrk(word, " \t"))) {
-        fputs(word, to);
-        return;
-    }
-    putc('"', to);
-    for (; *word; word++) fprintf(to, "%s%c", *word == '"' || *word == '\\' ? "\\" : "", *word);
-    putc('"', to);
-}
-
-char *zf_client_command(const char *const *words, size_t count)
-{
-    char *text = NULL, name[64] = "", *here;
-    size_t size;
-    FILE *to = open_memstream(&text, &size);
-    if (!to) return NULL;
-    if (count) snprintf(name, sizeof name, "%.*s", (int)strcspn(words[0], "!"), words[0]);
-    const struct zf_command_row *row = zf_command_find(name);
-    bool path = row && row->arguments == ZF_ARGS_PATH,
-         quote = row && (row->arguments == ZF_ARGS_PAIRS || row->arguments == ZF_ARGS_NAME || row->arguments == ZF_ARGS_PATTERN);
-    for (size_t i = 0; i < count; i++) {
-        if (i) putc(' ', to);
-        if (path && i == 1 && words[1][0] != '/' && strcmp(row->name, "load") != 0 && (here = getcwd(NULL, 0))) {
-            fprintf(to, "%s/", here);
-            free(here);
-        }
-        put_word(to, words[i], quote && i);
-    }
-    bool failed = ferror(to);
-    if (!fclose(to) && !failed) return text;
-    free(text);
     return NULL;
 }

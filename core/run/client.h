@@ -32,8 +32,4 @@ json_t *zf_client_next(struct zf_client *c);
 /* "ssh HOST zenflow-console WHAT RUN" */
 void zf_client_ssh(const struct zf_client *c, const char *what, char *out, size_t size);
 
-/* One command out of words, as a shell gave them: what has blanks is put into quotes where it must stay one word, and the path of a command
- * becomes absolute, as the trainer may be elsewhere. To be freed; NULL: no memory. */
-char *zf_client_command(const char *const *words, size_t count);
-
 #endif

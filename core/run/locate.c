@@ -2,7 +2,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
-#include "core/config/run_cfg.h"
+#include "core/session/locate.h"
 #include "core/telemetry/jsonl.h"
 
 #include <stdbool.h>
@@ -14,27 +14,6 @@ char *zf_export_path(const char *run, uint64_t step)
 {
     char *path = NULL;
     return asprintf(&path, "%s/exports/step-%08llu", run, (unsigned long long)step) < 0 ? NULL : path;
-}
-
-enum zf_status zf_locate_run(char **out, const char *argument, struct zf_err *e)
-{
-    *out = NULL;
-    if (zf_directory_exists(argument)) return (*out = strdup(argument)) ? ZF_OK : zf_fail_memory(e, argument);
-    if (!zf_file_exists(argument)) return zf_fail(e, ZF_USAGE, argument, "there is no such run directory and no such run.cfg");
-    struct zf_options o;
-    struct zf_err_list errors = {0};
-    ZF_TRY(zf_options_init(&o, e));
-    enum zf_status s = zf_run_cfg_read(&o, argument, &errors);
-    if (errors.count) {
-        *e = errors.list[0];
-        s = e->code;
-    } else if (!s) {
-        *out = strdup(o.dir);
-        s = *out ? ZF_OK : zf_fail_memory(e, argument);
-    }
-    zf_err_list_free(&errors);
-    zf_options_free(&o);
-    return s;
 }
 
 /* The export that `step` ("last", "best", a number) means: RUN/exports/NAME of the newest such line of the journal whose folder is there.

@@ -1,13 +1,10 @@
-/* What an argument of a command stands for: a run directory or the run.cfg of one; a model folder or the newest export of a run. */
+/* What an argument of a command stands for: a model folder, or the newest export of a run. */
 #ifndef ZF_RUN_LOCATE_H
 #define ZF_RUN_LOCATE_H
 
 #include "core/base/err.h"
 #include <stddef.h>
 #include <stdint.h>
-
-/* Reads a run.cfg for its `dir` alone: the run directory. To be freed. */
-enum zf_status zf_locate_run(char **out, const char *argument, struct zf_err *e);
 
 /* A folder with config.json: itself. A run (or its run.cfg): its newest export, or that of a step: "last", "best", or a number. To be
  * freed. */

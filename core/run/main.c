@@ -13,6 +13,7 @@
 #include "core/run/verify.h"
 #include "core/session/commands.h"
 #include "core/session/inspect_run.h"
+#include "core/session/locate.h"
 #include "core/session/rundir.h"
 #include "core/session/session.h"
 
@@ -168,6 +169,7 @@ static enum zf_status start(struct zf_options *o, bool detach, bool take_over, s
         how.ctx = &d;
     }
     s = zf_train_run(o, &how, e);
+    if (!s && detach && over) printf("%s\n", o->dir);
     if (d.pipe >= 0) { /* the start has failed, and the parent says why */
         zf_detach_failed(&d, e);
         fflush(stdout);
@@ -181,7 +183,7 @@ static enum zf_status run(struct zf_args *a, struct zf_err *e)
     struct zf_options o;
     const char *path;
     if (zf_args_flag(a, "--help")) return print_help(stdout), ZF_OK;
-    zf_args_flag(a, "--plain"); /* this version has no screen: always plain */
+    zf_args_flag(a, "--plain"); /* here always: the screen is the console's */
     bool detach = zf_args_flag(a, "--detach"), take_over = zf_args_flag(a, "--takeover");
     ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
     set_signals();
@@ -348,6 +350,13 @@ static enum zf_status doctor(struct zf_args *a, struct zf_err *e)
     return zf_doctor_run(e);
 }
 
+static enum zf_status replay(struct zf_args *a, struct zf_err *e)
+{
+    (void)a;
+    return zf_fail(e, ZF_USAGE, "replay",
+                   "the trainer has no screen; `zenflow-console replay` has, and `log RUN` prints the steps of a run");
+}
+
 static const struct command {
     const char *name;
     enum zf_status (*run)(struct zf_args *, struct zf_err *);
@@ -363,7 +372,10 @@ static const struct command {
     {"status", status, "status [RUN] [--json]", "how far a run is, and whether it is alive; RUN is a run directory or a run.cfg"},
     {"list", list, "list [DIRECTORY] [--json]", "the runs in ./runs, or in another directory"},
     {"attach", zf_command_attach, "attach [RUN] [--read-only]",
-     "the lines of a run that goes on, and commands from stdin; Ctrl-C, the end of the input or `detach` leaves it alone"},
+     "the screen of a run that goes on; without a terminal its lines, and commands from stdin: Ctrl-C, the end of the input or `detach` "
+     "leaves it alone"},
+    {"replay", replay, "replay RUN [--speed X] [--from STEP] | replay RUN --snapshot COLSxROWS [--at-step N] [--theme X] [--glyphs X]",
+     "the screen of a recorded run, as it was or faster; --snapshot: one frame of it as text"},
     {"send", zf_command_send, "send [RUN] COMMAND... [--yes] [--no-wait] [--timeout SECONDS] [--json]",
      "one command to a run that goes on, and its answer; RUN: none is the newest live run; `send help` lists commands"},
     {"log", log_table, "log RUN [--csv|--json] [--fields a,b] | --profile [--json]",
@@ -387,7 +399,6 @@ enum { COMMANDS = sizeof commands / sizeof *commands };
 static const struct {
     const char *name, *instead;
 } later[] = {
-    {"replay", "`log` prints the steps of a run"},
     {"plan", "`check` plans memory"},
 };
 
@@ -397,8 +408,8 @@ static void print_help(FILE *to)
     fprintf(
         to,
         "  zenflow-console run.cfg [--set NAME=VALUE]... [--plain|--detach] [--resume never] [--takeover]\n      train as run.cfg says, "
-        "with progress lines on stdout; --detach: in the background; where a trainer is at work already, follow it; --takeover: "
-        "from a trainer on another machine\n");
+        "in the background, and show it; where a trainer is at work already, show that; --plain (and where there is no terminal): with "
+        "progress lines on stdout; --detach: in the background alone; --takeover: from a trainer on another machine\n");
     for (size_t i = 0; i < COMMANDS; i++) fprintf(to, "  zenflow-console %s\n      %s\n", commands[i].usage, commands[i].text);
     fprintf(to, "  zenflow-console --help | --version | COMMAND --help\n\n");
     fprintf(to, "exit codes:\n");

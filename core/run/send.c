@@ -104,7 +104,7 @@ enum zf_status zf_command_send(struct zf_args *a, struct zf_err *e)
     }
     if (!count)
         return zf_fail(e, ZF_USAGE, "send", "COMMAND is missing; `zenflow-console send help` lists what there is while a run is alive");
-    char *command = zf_client_command(words, count);
+    char *command = zf_command_join(words, count);
     enum zf_status s = command ? zf_client_find(&c, run, e) : zf_fail_memory(e, "a command");
     if (command && !s) s = converse(&c, command, &o, e);
     if (command) zf_client_close(&c);

@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 const struct zf_command_row zf_command_table[ZF_COMMANDS] = {
 #define ZF_COMMAND(name, alias, usage, arguments, least, who, effect, allowed, asks, without, sentence) \
@@ -187,6 +188,42 @@ void zf_command_free(struct zf_command *c)
 {
     free(c->storage);
     c->storage = NULL;
+}
+
+/* Words that belong together as a value text does: `"two words"`. */
+static void put_word(FILE *to, const char *word, bool quote)
+{
+    if (!quote || word[0] == '"' || (word[0] && !strpbrk(word, " \t"))) {
+        fputs(word, to);
+        return;
+    }
+    putc('"', to);
+    for (; *word; word++) fprintf(to, "%s%c", *word == '"' || *word == '\\' ? "\\" : "", *word);
+    putc('"', to);
+}
+
+char *zf_command_join(const char *const *words, size_t count)
+{
+    char *text = NULL, name[64] = "", *here;
+    size_t size;
+    FILE *to = open_memstream(&text, &size);
+    if (!to) return NULL;
+    if (count) snprintf(name, sizeof name, "%.*s", (int)strcspn(words[0], "!"), words[0]);
+    const struct zf_command_row *row = zf_command_find(name);
+    bool path = row && row->arguments == ZF_ARGS_PATH,
+         quote = row && (row->arguments == ZF_ARGS_PAIRS || row->arguments == ZF_ARGS_NAME || row->arguments == ZF_ARGS_PATTERN);
+    for (size_t i = 0; i < count; i++) {
+        if (i) putc(' ', to);
+        if (path && i == 1 && words[1][0] != '/' && strcmp(row->name, "load") != 0 && (here = getcwd(NULL, 0))) {
+            fprintf(to, "%s/", here);
+            free(here);
+        }
+        put_word(to, words[i], quote && i);
+    }
+    bool failed = ferror(to);
+    if (!fclose(to) && !failed) return text;
+    free(text);
+    return NULL;
 }
 
 static void put_row(FILE *to, const struct zf_command_row *r)

@@ -70,6 +70,10 @@ struct zf_command {
 enum zf_status zf_command_parse(struct zf_command *c, const char *line, struct zf_err *e);
 void zf_command_free(struct zf_command *c); /* after a failed parse, too */
 
+/* One command out of words, as a shell gave them: what has blanks is put into quotes where it must stay one word, and the path of a command
+ * becomes absolute, as the trainer may be elsewhere. To be freed; NULL: no memory. */
+char *zf_command_join(const char *const *words, size_t count);
+
 /* NULL: no such command. Finds aliases. */
 const struct zf_command_row *zf_command_find(const char *name);
 

@@ -273,7 +273,7 @@ def test_detach_says_why_it_could_not_start(folder):
     h.run(h.cfg(folder, data={"train": "nothing.txt"}), "--detach", code=4)
     done = h.run(h.cfg(folder, train={"steps": 3}), "--plain")
     done = h.run(h.cfg(folder, train={"steps": 3}), "--detach")
-    expect("over" in done.stdout, done.stdout)
+    expect("over" in done.stdout and done.stdout.splitlines()[-1] == os.path.join(folder, "out"), done.stdout)
 
 
 def test_following_a_live_run(folder):
