@@ -216,8 +216,16 @@ static const uint32_t frame_of[ZF_GLYPH_SETS][2][FRAME_PARTS] = {
     [ZF_GLYPHS_ASCII] = {{'-', '|', '+', '+', '+', '+'}, {'=', '|', '#', '#', '#', '#'}},
 };
 
+/* Sums of two such numbers fit. */
+static int tame(int v)
+{
+    enum { FAR = 1 << 20 };
+    return least(most(v, -FAR), FAR);
+}
+
 struct zf_rect zf_frame(struct zf_canvas *c, struct zf_rect r, bool focus, const char *title, const char *note)
 {
+    r = (struct zf_rect){tame(r.x), tame(r.y), tame(r.cols), tame(r.rows)};
     bool titled = title && *title;
     if (r.cols < 4 || r.rows < 3) {
         if (r.cols < 4 || r.rows < 2 || !titled) return r;

@@ -199,14 +199,18 @@ static void svg_row(FILE *f, const struct zf_cell *row, int x0, int end, int top
     }
 }
 
+static int on_canvas(int64_t v, int end)
+{
+    return v < 0 ? 0 : v > end ? end : (int)v;
+}
+
 char *zf_canvas_svg(const struct zf_canvas *c, struct zf_rect r, int scheme)
 {
     enum zf_scheme s = scheme < 0 || scheme >= ZF_SCHEMES ? ZF_SCHEME_DARK : (enum zf_scheme)scheme;
     bool light = s == ZF_SCHEME_LIGHT || s == ZF_SCHEME_MONO;
     uint32_t paper = light ? 0xffffff : 0x121212, pen = light ? 0x1c1c1c : 0xd7d7d7;
-    int64_t right = (int64_t)r.x + r.cols, low = (int64_t)r.y + r.rows;
-    int x0 = r.x < 0 ? 0 : r.x, y0 = r.y < 0 ? 0 : r.y, x1 = right > c->cols ? c->cols : (int)right,
-        y1 = low > c->rows ? c->rows : (int)low;
+    int x0 = on_canvas(r.x, c->cols), x1 = on_canvas((int64_t)r.x + r.cols, c->cols);
+    int y0 = on_canvas(r.y, c->rows), y1 = on_canvas((int64_t)r.y + r.rows, c->rows);
     int cols = x1 > x0 ? x1 - x0 : 0, rows = y1 > y0 ? y1 - y0 : 0;
     char *text = NULL;
     size_t size = 0;
