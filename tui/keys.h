@@ -40,7 +40,7 @@ struct zf_key_event {
 /* Bytes that are no whole key yet are kept. A lone ESC is a key only when nothing follows for a while: zf_keys_idle says so. */
 struct zf_keys {
     unsigned char bytes[4096];
-    size_t used, taken;
+    size_t used, taken, complete; /* complete: nothing follows the bytes before it */
 };
 /* false: there is no room (the caller takes keys first). */
 bool zf_keys_feed(struct zf_keys *k, const unsigned char *bytes, size_t size);
