@@ -209,7 +209,7 @@ static const struct limit {
 /* Kept, but nothing changes by them yet. */
 static const enum zf_option_id idle[] = {
     ZF_OPT_save_every,        ZF_OPT_save_minutes, ZF_OPT_keep,         ZF_OPT_keep_weights,
-    ZF_OPT_compression_level, ZF_OPT_sample_every, ZF_OPT_sample_prompt,
+    ZF_OPT_compression_level,
 };
 
 static const char *place_of(const struct zf_options *o, enum zf_option_id id, char *buffer, size_t size)

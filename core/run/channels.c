@@ -1,6 +1,8 @@
 /* Lines of metrics.jsonl about channels: who was selected, how scores are spread. */
 #include "core/run/trainer.h"
 
+#include "core/telemetry/jsonl.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -63,8 +65,32 @@ static void line(struct zf_trainer *t, const char *type, bool (*which)(const str
     json_decref(list);
 }
 
+/* For clients alone: the scores of the watched matrix, and who is selected. To six digits. */
+static void publish_watched(const struct zf_trainer *t)
+{
+    const struct zf_watch *w = &t->watch;
+    if (!w->listeners || !w->publish || w->matrix >= t->pipeline.matrices) return;
+    const struct zf_matrix *x = &t->pipeline.matrix[w->matrix];
+    const double *sums = t->pipeline.sums_seen + t->pipeline.sums_at[w->matrix] + (t->pipeline.policy.score == ZF_SCORE_L1);
+    if (!zf_pipeline_scored(&t->pipeline, x)) return;
+    json_t *scores = json_array();
+    for (size_t i = 0; i < x->channels; i++) {
+        char digits[32];
+        snprintf(digits, sizeof digits, "%.6g", sums[2 * i]);
+        json_array_append_new(scores, zf_json_real(strtod(digits, NULL)));
+    }
+    json_t *o = json_pack("{s:s s:I s:s s:o s:o}", "type", "watch", "step", (json_int_t)t->step, "name", x->param->name, "scores", scores,
+                          "selected", x->assigned && x->device.rows < x->channels ? channels_of(x) : json_array());
+    size_t size;
+    char *text = o ? zf_jsonl_text(o, &size) : NULL;
+    if (text) w->publish(w->ctx, text, size);
+    free(text);
+    json_decref(o);
+}
+
 void zf_record_channels(struct zf_trainer *t)
 {
+    publish_watched(t);
     line(t, "select", zf_pipeline_selected, select_json);
     line(t, "score", zf_pipeline_scored, score_json);
 }

@@ -4,6 +4,7 @@
 #include "core/base/clock.h"
 #include "core/run/choices.h"
 #include "core/run/locate.h"
+#include "core/run/sample.h"
 #include "core/run/steer.h"
 
 #include <dirent.h>
@@ -295,6 +296,11 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
         if (enough) return ZF_OK;
     }
     if (o->export_every && t->step % (uint64_t)o->export_every == 0) export_or_warn(t, false);
+    if (o->sample_every && t->step % (uint64_t)o->sample_every == 0) {
+        enum zf_status s = zf_trainer_sample(t, o->sample_prompt, NULL, 0, e);
+        if (s == ZF_STOPPED || s == ZF_BUSY) return s;
+        if (s) zf_record_text(t, "warning", "no sample: %s: %s", e->where, e->message);
+    }
     *end = ZF_END_TIME;
     *over = o->max_time > 0 && t->step < t->setup->steps && zf_clock() - t->started >= o->max_time;
     return ZF_OK;

@@ -1,5 +1,6 @@
 /* The trainer as the session steers it: what a change of options means for its parts, and the commands that only it can do. */
 #include "core/run/steer.h"
+#include "core/run/sample.h"
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
@@ -102,7 +103,8 @@ static double rate(void *ctx, const struct zf_options *o, uint64_t step)
 static bool can(void *ctx, enum zf_command_id id)
 {
     const struct zf_trainer *t = ctx;
-    return id == ZF_CMD_export || id == ZF_CMD_trace || id == ZF_CMD_score || (id == ZF_CMD_eval && t->setup->valid.rows) ||
+    return id == ZF_CMD_export || id == ZF_CMD_trace || id == ZF_CMD_score || id == ZF_CMD_watch ||
+           (id == ZF_CMD_sample && t->setup->tokenizer) || (id == ZF_CMD_eval && t->setup->valid.rows) ||
            (id == ZF_CMD_select && zf_policy_selects(&t->pipeline.policy));
 }
 
@@ -137,6 +139,10 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
     } else if (c->id == ZF_CMD_score) {
         zf_watch_score(t);
         snprintf(text, room, "a `score` line comes with step %" PRIu64, t->step + 1);
+    } else if (c->id == ZF_CMD_watch) {
+        s = zf_watch_matrix(t, c->word[0], text, room, e);
+    } else if (c->id == ZF_CMD_sample) {
+        s = zf_trainer_sample(t, c->word[0], text, room, e);
     } else if (c->id == ZF_CMD_select) {
         zf_pipeline_reselect(&t->pipeline);
         snprintf(text, room, "each matrix selects anew at its next window start, from step %" PRIu64, t->step + 1);

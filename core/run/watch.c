@@ -161,6 +161,27 @@ void zf_watch_score(struct zf_trainer *t)
     t->watch.score_asked = true;
 }
 
+enum zf_status zf_watch_matrix(struct zf_trainer *t, const char *name, char *text, size_t room, struct zf_err *e)
+{
+    const struct zf_pipeline *p = &t->pipeline;
+    const char **names = malloc((p->matrices + 1) * sizeof *names), *near;
+    size_t i = 0;
+    if (!names) return zf_fail_memory(e, "a list of names");
+    while (i < p->matrices && strcmp(p->matrix[i].param->name, name) != 0) i++;
+    for (size_t k = 0; k < p->matrices; k++) names[k] = p->matrix[k].param->name;
+    near = i < p->matrices || !strcmp(name, "none") ? NULL : zf_nearest(name, names, p->matrices);
+    free(names);
+    if (i == p->matrices && strcmp(name, "none") != 0)
+        return zf_fail(e, ZF_USAGE, name, "there is no such matrix%s%s%s", near ? "; did you mean " : "", near ? near : "",
+                       near ? "?" : "; a name as in `select` lines is expected");
+    t->watch.matrix = i < p->matrices ? i : SIZE_MAX;
+    if (i < p->matrices)
+        snprintf(text, room, "scores of %s, with every `score` line (now, every score_every steps, at selections)", name);
+    else
+        snprintf(text, room, "no matrix is watched");
+    return ZF_OK;
+}
+
 /* ---- clients ---- */
 
 /* Since the start, to a microsecond. */
@@ -254,6 +275,7 @@ void zf_watch_open(struct zf_trainer *t)
 {
     struct zf_watch *w = &t->watch;
     struct zf_err e;
+    w->matrix = SIZE_MAX;
     if (t->o->tensorboard) {
         char *folder = zf_path_join(t->run, "tensorboard");
         enum zf_status s = folder ? zf_tensorboard_open(&w->tensorboard, folder, t->step + 1, &e) : zf_fail_memory(&e, "a path");

@@ -33,6 +33,7 @@ struct zf_watch {
     } trace;
 
     /* Whoever wants `lanes` lines sets listeners (0: nobody) and publish before a step. */
+    size_t matrix; /* of `watch`: the scores that clients get in full; SIZE_MAX: none */
     unsigned listeners;
     void (*publish)(void *ctx, const char *line, size_t size);
     void *ctx;
@@ -51,5 +52,7 @@ void zf_watch_close(struct zf_trainer *t); /* while lanes still exist */
 /* The commands. `trace N`: the next N steps; text: the answer. `score`: with the next step. */
 enum zf_status zf_watch_trace(struct zf_trainer *t, uint64_t steps, char *text, size_t room, struct zf_err *e);
 void zf_watch_score(struct zf_trainer *t);
+/* Scores of a matrix, channel by channel, for clients, with every `score` line; "none": no more. */
+enum zf_status zf_watch_matrix(struct zf_trainer *t, const char *name, char *text, size_t room, struct zf_err *e);
 
 #endif

@@ -278,10 +278,10 @@ def test_choices(folder):
 
 def test_an_option_without_effect_is_said(folder):
     h.text_file(folder)
-    done = h.run("check", h.cfg(folder), "--set", "sample_every=5")
+    done = h.run("check", h.cfg(folder), "--set", "save_every=5")
     expect(
-        "sample_every" in done.stderr + done.stdout and "no effect" in done.stderr + done.stdout,
-        "it is not said that sample_every has no effect",
+        "save_every" in done.stderr + done.stdout and "no effect" in done.stderr + done.stdout,
+        "it is not said that save_every has no effect",
         done.stderr,
     )
 

@@ -174,7 +174,7 @@ static void answers(void **state)
     says("topk_ratio 0.05", "topk_ratio 0.1 -> 0.05, from step 41 (kept: it counts when strategy, swap and cpu_update use it)");
     says("note \"two words\"", "note hi -> two words, from step 41");
     says("note default", "note hi -> \"\", from step 41");
-    says("sample_every 5", "s*no effect in this version");
+    says("save_every 5", "s*no effect in this version");
 }
 
 static void questions(void **state)
