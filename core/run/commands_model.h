@@ -2,7 +2,7 @@
 #ifndef ZF_RUN_COMMANDS_MODEL_H
 #define ZF_RUN_COMMANDS_MODEL_H
 
-#include "core/run/args.h"
+#include "core/base/args.h"
 
 enum zf_status zf_command_tokenize(struct zf_args *a, struct zf_err *e);
 enum zf_status zf_command_inspect(struct zf_args *a, struct zf_err *e);

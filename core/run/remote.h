@@ -3,7 +3,7 @@
 #define ZF_RUN_REMOTE_H
 
 #include "core/base/err.h"
-#include "core/run/args.h"
+#include "core/base/args.h"
 #include "core/telemetry/eta.h"
 #include "core/telemetry/plain.h"
 

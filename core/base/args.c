@@ -1,4 +1,4 @@
-#include "core/run/args.h"
+#include "core/base/args.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* Arguments of one command: flags and values are taken out by name, positional ones in order, and what is left over is an error. */
-#ifndef ZF_RUN_ARGS_H
-#define ZF_RUN_ARGS_H
+#ifndef ZF_BASE_ARGS_H
+#define ZF_BASE_ARGS_H
 
 #include "core/base/err.h"
 #include <stdbool.h>
