@@ -17,7 +17,7 @@
     X(BUSY_CPU, "step", "busy.cpu") X(BUSY_COMM, "step", "busy.comm") X(D2H_BYTES, "step", "d2h_bytes") X(H2D_BYTES, "step", "h2d_bytes") \
     X(CPU_UPDATES, "step", "cpu_updates") X(ADAM_GB_S, "step", "adam_gb_s") X(MEMORY_DEVICE, "step", "memory_device") \
     X(MEMORY_HOST, "step", "memory_host") X(EPOCH, "step", "epoch") X(SKIPPED, "step", "skipped") X(TIME, "step", "time") \
-    X(VALID, "valid", "loss") \
+    X(VALID, "valid", "loss") X(KEPT, "select", "kept") /* the mean of its matrices */ \
     X(GPU_UTILIZATION, "gpu", "utilization") X(GPU_MEMORY, "gpu", "memory_used") X(GPU_POWER, "gpu", "power_w") \
     X(GPU_TEMPERATURE, "gpu", "temperature_c") X(GPU_RX, "gpu", "pcie_rx") X(GPU_TX, "gpu", "pcie_tx")
 /* clang-format on */
@@ -87,24 +87,28 @@ struct zf_lane_step {
     size_t lanes;
 };
 
-/* Energy of every matrix, a column a `select` or `score` line; columns are halved in number when they are full. */
+/* Energy of every matrix, a column a round: as many `select` and `score` lines as it takes until a matrix comes again. Columns are halved
+ * in number when they are full. Where nothing is selected it is what the best 10 % of the channels hold. */
 enum { ZF_HEAT_COLUMNS = 1024 };
 struct zf_matrix_seen {
     char *name;
     uint64_t channels, length;
     uint64_t selected;     /* 0: not known */
-    double kept, energy;   /* of the last selection, else of the last score; NaN: not known */
+    double kept, energy;   /* of the last selection; of the last select or score line; NaN: not known */
     float *energy_column;  /* [ZF_HEAT_COLUMNS], NaN: not known */
     float bin[64], top[6]; /* of the last score; bins: log10 */
     size_t bins;
-    uint32_t *channel; /* [selected] of the last select line with log_channels; NULL: not told */
+    uint32_t *channel; /* of the last select line with log_channels, ascending; NULL: not told */
+    size_t channel_count;
+    uint64_t round; /* of the heat columns; the history's own */
 };
 struct zf_heat_columns {
     uint64_t *step;               /* [ZF_HEAT_COLUMNS]: of the last line that went into the column */
-    size_t used, merged, pending; /* columns; lines a column; lines in the last one so far */
+    size_t used, merged, pending; /* columns; rounds a column; rounds in the last one so far */
 };
 
-/* One matrix in full, for the channel panel: columns of scores per bin of channels, from `score` lines or `watch`. */
+/* One matrix in full, for the channel panel: columns of scores per bin of channels, from `score` lines, or per channel, from
+ * {"type":"watch","step":…,"name":…,"scores":[…],"selected":[…]} (more than ZF_CHANNEL_ROWS channels: rows of about equally many). */
 enum { ZF_CHANNEL_COLUMNS = 512, ZF_CHANNEL_ROWS = 1024 };
 struct zf_channel_map {
     size_t matrix;     /* whose; SIZE_MAX: nobody's */
@@ -114,6 +118,20 @@ struct zf_channel_map {
     uint8_t *selected; /* the same: share of the row's channels that are selected, 0..255 */
     uint64_t *step;    /* [ZF_CHANNEL_COLUMNS] */
     size_t used, at;
+};
+
+/* history*.c's own */
+struct zf_history_own {
+    uint32_t *slot; /* hash table of the matrices' names: index + 1 */
+    size_t slots, channels_kept;
+    uint64_t round;
+    size_t bytes_of_notes, bytes_of_samples;
+    struct zf_channel_entry *entry; /* of the line that is being read */
+    uint32_t *channel;
+    size_t entry_room, channel_room;
+    bool brief;
+    char *late; /* the newest whole score line that was read in brief */
+    size_t late_size, late_room;
 };
 
 struct zf_history {
@@ -148,8 +166,10 @@ struct zf_history {
     uint64_t norm_step;
     bool ended;
     char end_reason[16];
-    uint64_t lines, bad;      /* taken; that were no JSON */
+    uint64_t lines, bad;      /* taken as text; that were no JSON */
+    uint64_t parsed;          /* that needed a parser for JSON */
     uint64_t version_of_data; /* grows with every line that changed something: what is drawn is older if it differs */
+    struct zf_history_own own;
 };
 
 void zf_history_open(struct zf_history *h);
@@ -158,6 +178,9 @@ void zf_history_close(struct zf_history *h);
 bool zf_history_take(struct zf_history *h, const json_t *line);
 /* A line of text. `step` lines as our own writer makes them are read without a parser for JSON, the others with one. */
 bool zf_history_text(struct zf_history *h, const char *line, size_t size);
+/* While a feed catches up with a long file: bins and tops of `score` lines are passed over, but for the matrix that `map` follows. When
+ * that ends the newest are there. */
+void zf_history_brief(struct zf_history *h, bool brief);
 /* Which matrix `map` follows; SIZE_MAX: none. What was collected goes. */
 void zf_history_watch(struct zf_history *h, size_t matrix);
 

@@ -99,8 +99,8 @@ bool zf_series_add(struct zf_series *s, uint64_t step, double value)
 {
     if (s->used && step <= s->newest) return true;
     if (!s->used && !begin(s, step)) return false;
-    while ((step - s->first) / s->span >= ZF_SERIES_BUCKETS) halve(s);
-    size_t at = (size_t)((step - s->first) / s->span);
+    while ((step - s->first) >> __builtin_ctzll(s->span) >= ZF_SERIES_BUCKETS) halve(s); /* a division would be most of the work */
+    size_t at = (size_t)((step - s->first) >> __builtin_ctzll(s->span));
     while (s->used <= at) s->bucket[s->used++] = nothing;
     put(&s->bucket[at], value);
     s->recent[s->recent_at] = (struct zf_point){step, value};

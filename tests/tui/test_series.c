@@ -180,7 +180,8 @@ static void a_long_series_keeps_all(void **unused)
     same(zf_series_between(&s, 0, UINT64_MAX), between(&p, 0, UINT64_MAX));
     same(zf_series_between(&s, 1, 200001), between(&p, 0, UINT64_MAX));
     for (int i = 0; i < 300; i++) {
-        uint64_t from = any() % 195000, to = from + any() % 6000, a = (from ? from - 1 : 0) / 32 * 32 + 1, b = (to ? to - 1 : 0) / 32 * 32 + 32;
+        uint64_t from = any() % 195000, to = from + any() % 6000, a = (from ? from - 1 : 0) / 32 * 32 + 1,
+                 b = (to ? to - 1 : 0) / 32 * 32 + 32;
         if (b > 195000) continue;
         same(zf_series_between(&s, from, to), between(&p, a, b));
     }
@@ -297,8 +298,8 @@ static void odd_ones(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_short_series_is_exact), cmocka_unit_test(one_step_a_bucket_is_exact),
-        cmocka_unit_test(a_long_series_keeps_all), cmocka_unit_test(what_is_cut_is_gone),
+        cmocka_unit_test(a_short_series_is_exact),        cmocka_unit_test(one_step_a_bucket_is_exact),
+        cmocka_unit_test(a_long_series_keeps_all),        cmocka_unit_test(what_is_cut_is_gone),
         cmocka_unit_test(a_deep_cut_keeps_whole_buckets), cmocka_unit_test(odd_ones),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
