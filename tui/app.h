@@ -8,13 +8,15 @@
 struct zf_console_options {
     const char *run; /* the run directory */
     bool read_only, no_mouse;
+    bool elsewhere;             /* its trainer is on another machine: the feed follows its files */
     double speed;               /* replay */
     uint64_t from;              /* replay */
     const char *theme, *glyphs; /* NULL: by the terminal */
+    const char *notice;         /* said at the start; NULL: nothing */
 };
 
 /* Runs until a person leaves or the run ends and has been looked at. *code: the exit code (that of the run; 0 when it goes on). The feed is
- * the caller's. */
+ * the caller's. *code -1 with ZF_USAGE: this terminal cannot show it (nothing has happened to it). */
 enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options *o, int *code, struct zf_err *e);
 
 /* `replay RUN --snapshot COLSxROWS [--at-step N]`: one frame on stdout. */

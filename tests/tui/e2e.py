@@ -1,0 +1,373 @@
+"""The console as a person has it: the real programs, a real trainer on a small model, a terminal. `e2e.py long` presses more keys."""
+
+import json
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+
+from terminal import Terminal, h, wait
+from harness import expect
+
+LONG = {
+    "run": {"threads": 1},
+    "model": {"hidden": 64},
+    "train": {"steps": 1000000, "valid_every": 0, "schedule": "constant"},
+    "data": {"valid_split": None},
+    "zenflow": {"strategy": "zenflow", "topk_ratio": 0.1, "update_interval": 4, "select_interval": 4},
+    "log": {"score_every": 8},
+}
+KEYS = 10000 if "long" in sys.argv else 300
+
+
+def cfg(folder, **more):
+    h.text_file(folder)
+    base = {s: {**h.TINY.get(s, {}), **LONG.get(s, {})} for s in {**h.TINY, **LONG}}
+    return h.cfg(folder, base=base, **more)
+
+
+def out_of(folder):
+    return os.path.join(folder, "out")
+
+
+def alive(folder):
+    return json.loads(h.run("status", out_of(folder), "--json").stdout)["alive"]
+
+
+def end(folder, code=(0, 8)):
+    if os.path.isdir(out_of(folder)):
+        h.run("send", out_of(folder), "stop", code=code)
+        wait(lambda: not alive(folder), what="the trainer ends")
+
+
+def trainer_pid(folder):
+    with open(os.path.join(out_of(folder), "lock"), encoding="utf-8") as f:
+        return json.load(f)["pid"]
+
+
+def step_of(text):
+    """The step that the header shows."""
+    found = re.search(r"step\s+(\d+)", text)
+    return int(found.group(1)) if found else 0
+
+
+def goes_on(folder):
+    before = h.last_step(out_of(folder))
+    wait(lambda: h.metrics(out_of(folder), "step", whole=False)[-1]["step"] > before, what="the run goes on")
+
+
+def background(folder, **more):
+    path = cfg(folder, **more)
+    h.run(path, "--detach")
+    wait(lambda: h.metrics(out_of(folder), "step", whole=False), what="a first step")
+    return path
+
+
+def test_watch_and_steer(folder):
+    path, out = cfg(folder), out_of(folder)
+    with Terminal(folder, path) as t:
+        t.wait(lambda s: step_of(s) > 3)
+        t.command("set topk_ratio 0.05")
+        answer = t.wait(lambda s: re.search(r"topk_ratio 0\.1 -> 0\.05, from step \d+", s))
+        first = int(re.search(r"0\.05, from step (\d+)", answer).group(1))
+        wait(lambda: any(m["step"] >= first + 8 for m in h.metrics(out, "select", whole=False)), what="selections since")
+        wanted = {m["name"]: m["channels"] for m in h.metrics(out, "start", whole=False)[0]["matrices"]}
+        seen = {}
+        for line in h.metrics(out, "select", whole=False):
+            for m in line["matrices"]:
+                seen.setdefault(line["step"] >= first, {}).setdefault(m["name"], []).append(m["selected"] / wanted[m["name"]])
+        for name in seen[True]:
+            expect(abs(seen[True][name][-1] - 0.05) < 0.02 and abs(seen[False][name][0] - 0.1) < 0.02, name, seen)
+        t.wait("\u25bc")  # the mark on the plot
+        t.command("set update_interval 8")
+        t.wait(lambda s: re.search(r"update_interval 4 -> 8, from step \d+", s))
+        t.command("set lr 5")  # much more
+        t.wait("y yes  n no")
+        t.keys("n")
+        t.wait("not done")
+        t.command("mark here I was")
+        wait(lambda: h.metrics(out, "mark", whole=False), what="the mark")
+        t.keys("Escape")
+        t.wait("zf>", gone=True)
+        t.keys("q")
+        t.wait("detach")
+        t.keys("Escape")
+        t.wait("d detach", gone=True)
+        t.keys("q")
+        t.wait("d detach")
+        t.keys("d")
+        expect(t.exit() == 0, "detached", t.text())
+        t.wait("the run goes on")
+    goes_on(folder)
+    with Terminal(folder, "attach") as t:  # not in ./runs
+        expect(t.exit() == 8, t.text())
+    with Terminal(folder, path) as t:  # the same run.cfg: to the live run
+        text = t.wait(lambda s: step_of(s) > first)
+        t.wait("0.05")
+        t.keys("q")
+        t.wait("s stop")
+        t.keys("s")
+        expect(t.exit() == 5, "stopped", t.text())
+    expect(h.metrics(out)[-1]["reason"] == "stopped", h.metrics(out)[-1])
+    expect([m["option"] for m in h.metrics(out, "change")] == ["topk_ratio", "update_interval"], h.metrics(out, "change"))
+    expect({m["by"] for m in h.metrics(out, "change")} == {"console"}, "by", text)
+
+
+def test_two_consoles(folder):
+    background(folder)
+    with Terminal(folder, "attach", out_of(folder)) as a, Terminal(folder, "attach", out_of(folder), "--read-only") as b:
+        a.wait(lambda s: step_of(s) > 1)
+        b.wait(lambda s: step_of(s) > 1)
+        b.command("set lr 0.02")
+        b.wait("--read-only")
+        b.command("show learning_rate")
+        b.wait("0.01")
+        a.command("set lr 0.02")
+        a.wait("learning_rate 0.01 -> 0.02")
+        b.wait(lambda s: re.search(r"learning_rate.*0\.01.*0\.02", s))
+        a.command("pause")
+        b.wait("paused")
+        a.command("resume")
+        b.keys("Escape")
+        b.wait("paused", gone=True)
+        b.keys("q")
+        expect(b.exit() == 0, "a reader leaves")
+        a.keys("Escape", "q")
+        a.wait("d detach")
+        a.keys("d")
+        expect(a.exit() == 0, "left")
+    goes_on(folder)
+    end(folder)
+
+
+def test_a_console_that_dies(folder):
+    background(folder)
+    for number, code in ((signal.SIGHUP, 0), (signal.SIGTERM, 0), (signal.SIGKILL, 137)):
+        with Terminal(folder, "attach", out_of(folder)) as t:
+            t.wait(lambda s: step_of(s) > 1)
+            os.kill(t.pid, number)
+            expect(t.exit() == code, number, t.exit())
+        goes_on(folder)
+    with Terminal(folder, "attach", out_of(folder)) as t:  # the terminal itself goes
+        t.wait(lambda s: step_of(s) > 1)
+    goes_on(folder)
+    end(folder)
+
+
+def test_a_trainer_that_dies(folder):
+    background(folder)
+    with Terminal(folder, "attach", out_of(folder)) as t:
+        t.wait(lambda s: step_of(s) > 1)
+        os.kill(trainer_pid(folder), signal.SIGKILL)
+        t.wait("without a clean stop")
+        t.keys("Space")
+        t.keys("Escape")
+        t.wait("without a clean stop", gone=True)
+        t.wait("loss")  # it can be looked at
+        t.keys("z")
+        t.keys("q")
+        expect(t.exit() == 8, t.text())
+    with Terminal(folder, "attach", out_of(folder)) as t:  # what is left
+        t.wait("without a clean stop")
+        t.keys("q")
+        expect(t.exit() == 0, t.text())
+
+
+def test_ends(folder):
+    path = cfg(folder, train={"steps": 3, "valid_every": 0})
+    with Terminal(folder, path) as t:
+        t.wait("last step")
+        t.keys("q")
+        expect(t.exit() == 0, t.text())
+    with Terminal(folder, path) as t:  # it is over: its recording
+        t.wait(lambda s: step_of(s) == 3)
+        t.command("set lr 1e-3")
+        t.wait(lambda s: "ecording" in s or "over" in s)
+        t.keys("Escape", "q")
+        expect(t.exit() == 0, t.text())
+    done = h.run("replay", out_of(folder), "--snapshot", "80x24")
+    expect(len(done.stdout.splitlines()) <= 24 and max(map(len, done.stdout.splitlines())) <= 80 and "loss" in done.stdout, done.stdout)
+    expect(step_of(h.run("replay", out_of(folder), "--snapshot", "80x24", "--at-step", "2").stdout) == 2, "at step 2")
+    for wrong in (("--snapshot", "80"), ("--snapshot", "0x5"), ("--at-step", "2"), ("--theme", "pink"), ()):
+        done = h.run("replay", out_of(folder), *wrong, code=2)
+        expect(done.stderr.startswith("zenflow-console: "), done.stderr)
+
+
+def test_refusals(folder):
+    path = cfg(folder, train={"learning_rate": "much"})
+    with Terminal(folder, path) as t:
+        expect(t.exit() == 2, t.text())
+        t.wait("learning_rate")
+    with Terminal(folder, os.path.join(folder, "nothing.cfg")) as t:
+        expect(t.exit() == 2, t.text())
+        t.wait("there is no such file")
+    with Terminal(folder, "attach", os.path.join(folder, "nothing")) as t:
+        expect(t.exit() == 2, t.text())
+
+
+def test_sizes_and_typing(folder):
+    background(folder)
+    with Terminal(folder, "attach", out_of(folder)) as t:
+        t.wait(lambda s: step_of(s) > 1)
+        t.type(":set learning_rate 0.0")
+        for cols, rows in ((80, 24), (20, 3), (300, 100), (40, 10), (5, 2), (132, 43), (20, 3), (1, 1), (100, 30)):
+            t.resize(cols, rows)
+        t.type("2")
+        t.wait("set learning_rate 0.02")  # what was typed is still there
+        for i in range(20):
+            t.resize(20 + 13 * i % 200, 3 + 7 * i % 60)
+        t.resize(100, 30)
+        t.keys("Enter")
+        t.wait("0.01 -> 0.02")
+        t.type("set learning_rate 7")
+        t.keys("C-c")
+        t.wait("learning_rate 7", gone=True)
+        t.type("stat\t\r")  # completed
+        t.wait("training")
+        t.keys("Escape")
+        t.keys("C-c")
+        t.wait("`q` leaves")
+        for cols, rows in ((20, 3), (80, 24), (132, 43), (300, 100)):
+            t.resize(cols, rows)
+            t.wait(lambda s, c=cols, r=rows: len(s.split("\n")) >= r and "step" in s)
+        t.resize(100, 30)
+        t.keys("?")
+        t.wait("keys and commands")
+        t.keys("Escape")
+        t.wait("keys and commands", gone=True)
+        t.keys("q", "d")
+        expect(t.exit() == 0, t.text())
+    end(folder)
+
+
+def test_kinds_of_terminals(folder):
+    path = background(folder)
+    with Terminal(folder, path, TERM="dumb") as t:  # lines, in the foreground
+        t.wait(lambda s: len(re.findall(r"step +\d+", s)) > 1 and "\u2500" not in s)
+        t.keys("C-c")
+        expect(t.exit() == 0, t.text())
+    with Terminal(folder, "attach", out_of(folder), LC_ALL="C") as t:
+        text = t.wait(lambda s: step_of(s) > 1)
+        expect(text.isascii(), text)
+        t.keys("q", "d")
+        expect(t.exit() == 0, t.text())
+    with Terminal(folder, "attach", out_of(folder), NO_COLOR="1") as t:
+        t.wait(lambda s: step_of(s) > 1)
+        colours = re.findall(r"\x1b\[[0-9;]*?\b(?:3[0-7]|4[0-7]|38;5|48;5)[0-9;]*m", t.text(styles=True))
+        expect(not colours, colours[:5])
+        t.keys("q", "d")
+        expect(t.exit() == 0, t.text())
+    for kind in ("vt100", "xterm", "linux", "screen", "xterm-nobody-knows"):
+        with Terminal(folder, "attach", out_of(folder), TERM=kind) as t:
+            t.wait(lambda s: step_of(s) > 1)
+            t.keys("q")
+            t.wait("d detach")
+            t.keys("d")
+            expect(t.exit() == 0, kind, t.text())
+    goes_on(folder)
+    end(folder)
+
+
+def test_random_keys(folder):
+    background(folder)
+    r = random.Random(1)
+    keys = ["Tab", "BTab", *"1234567890zsl+-[]c/pg tM", "End", "Left", "Right", "Up", "Down", "PageUp", "PageDown", "Enter", "Escape", "C-l", "C-c",
+            ":", "?", "M-b", "F5", "F9", "Home", "BSpace", "C-r", "C-g", "<", ">", "set ", "show", "lr ", "\u672c", "e\u0301", "\x1b[", "\x1b[999;999", "\x1bOA"]
+    with Terminal(folder, "attach", out_of(folder)) as t:
+        t.wait(lambda s: step_of(s) > 1)
+        sent = 0
+        while sent < KEYS:
+            some = [r.choice(keys) for _ in range(20)]
+            sent += len(some)
+            for k in some:
+                t.keys(k) if len(k) > 1 and not k.startswith("\x1b") and k.strip() == k else t.type(k)
+            if r.random() < 0.5:
+                t.resize(r.randint(2, 250), r.randint(1, 90))
+            expect(not t.ended(), "it ended", t.text())
+        t.resize(100, 30)
+        t.keys("Escape")
+        t.keys("C-g")
+        t.keys("Escape")
+        t.keys("C-g")
+        t.keys("Escape")
+        t.wait("zf>", gone=True)
+        t.wait("filter>", gone=True)
+        t.command("show topk_ratio")
+        t.wait(lambda s: re.search(r"topk_ratio +0\.1", s))
+        memory = int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{t.pid}/status", encoding="ascii").read()).group(1))
+        expect(memory < 64 * 1024 or h.SLOW > 1, "memory", memory)
+        t.keys("Escape")
+        t.keys("q")
+        t.wait("d detach")
+        t.keys("d")
+        expect(t.exit() == 0, t.text())
+    goes_on(folder)
+    end(folder)
+
+
+def test_replay(folder):
+    run = os.path.join(folder, "recorded")
+    subprocess.run([sys.executable, os.path.join(h.SOURCE, "tests", "tui", "make_run.py"), run, "--steps", "500"], check=True, stdout=subprocess.DEVNULL)
+    with Terminal(folder, "replay", run, "--from", "100", "--speed", "20") as t:
+        t.wait(lambda s: step_of(s) > 105)
+        t.keys("p")
+        t.wait("stands" if False else "step")
+        still = step_of(t.wait(lambda s: step_of(s) > 100))
+        t.command(".seek 50")
+        t.wait(lambda s: step_of(s) == 50)
+        t.command(".seek 300")
+        t.wait(lambda s: step_of(s) == 300)
+        t.keys("Escape", "[")
+        t.wait(lambda s: 200 <= step_of(s) < 300)
+        t.keys("p", ">", ">", ">", ">", ">", ">", ">")
+        t.wait(lambda s: step_of(s) == 500)  # the end stays on the screen
+        t.keys("q")
+        expect(t.exit() == 0 and still, t.text())
+
+
+def test_another_machine(folder):
+    background(folder)
+    end(folder)
+    out = out_of(folder)
+    record = {"host": "elsewhere", "pid": 7, "pid_start": 1, "boot_id": "other", "heartbeat": 4e9, "step": 3, "file_lock": False}
+    h.write(os.path.join(out, "lock"), json.dumps(record) + "\n")
+    with Terminal(folder, "attach", out) as t:
+        t.wait("ssh elsewhere zenflow-console attach")
+        t.keys("Space")
+        with open(os.path.join(out, "metrics.jsonl"), "a", encoding="utf-8") as m:
+            m.write('{"type":"mark","step":4,"text":"from over there"}\n')
+        t.wait("from over there")
+        t.keys("q")
+        expect(t.exit() == 0, t.text())
+
+
+def test_what_is_linked(_):
+    def needed(program):
+        return subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
+
+    console, trainer = needed(h.CONSOLE), needed(h.TRAINER)
+    expect("libreadline" in console and "libncursesw" in console, console)
+    expect("dnnl" not in console and "hwloc" not in console and "cuda" not in console, console)
+    expect("readline" not in trainer and "ncurses" not in trainer and "libtinfo" not in trainer, trainer)
+
+
+def test_the_trainers_commands(folder):
+    """A file that is named like a command is no run.cfg: the console knows the trainer's words."""
+    text = h.run("--help").stdout
+    source = open(os.path.join(h.SOURCE, "tui", "launch.c"), encoding="utf-8").read()
+    known = set(re.findall(r'"(\w+)"', source.split("zf_trainer_commands[] = {")[1].split("NULL")[0]))
+    words = {w for w in re.findall(r"^  zenflow-console (\w+)", text, re.M) if w not in ("run", "attach", "replay")}
+    expect(words <= known, words - known)
+    h.write(os.path.join(folder, "status"), "")
+    with Terminal(folder, "status", folder) as t:
+        expect(t.exit() == 0 or "status" in t.text(), t.text())
+    expect(socket.AF_UNIX, "")
+
+
+if __name__ == "__main__":
+    if "long" in sys.argv:
+        sys.argv = [sys.argv[0], "test_random_keys"]
+    h.main()

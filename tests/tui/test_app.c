@@ -1,0 +1,535 @@
+/* What keys and lines do: the console without a terminal, over a feed that answers what the test wants. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "core/base/file.h"
+#include "core/session/commands.h"
+#include "core/session/lock.h"
+#include "tui/app_impl.h"
+#include "tui/launch.h"
+#include "tui/prompt.h"
+#include "tui/screen.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- stand-ins for the terminal --- */
+
+static char set_text[256], label[32];
+void zf_prompt_clear(void)
+{
+    set_text[0] = 0;
+}
+void zf_prompt_label(const char *text)
+{
+    snprintf(label, sizeof label, "%s", text);
+}
+void zf_prompt_set(const char *text)
+{
+    snprintf(set_text, sizeof set_text, "%s", text);
+}
+void zf_screen_mouse(bool on)
+{
+    (void)on;
+}
+
+/* --- a feed --- */
+
+struct fake {
+    struct zf_feed feed;
+    char asked[1024];
+    bool yes, answers, recording;
+    int64_t id;
+    int count;
+    struct zf_answer answer;
+    double speed;
+    uint64_t sought;
+};
+
+static enum zf_status take(struct zf_feed *f, struct zf_history *h, double seconds, bool *more, struct zf_err *e)
+{
+    (void)f, (void)h, (void)seconds, (void)e;
+    *more = false;
+    return ZF_OK;
+}
+static int no_fd(const struct zf_feed *f)
+{
+    (void)f;
+    return -1;
+}
+static double never(const struct zf_feed *f)
+{
+    (void)f;
+    return 0;
+}
+static enum zf_status ask(struct zf_feed *f, int64_t id, const char *command, bool yes, struct zf_err *e)
+{
+    struct fake *k = (struct fake *)f;
+    if (k->recording) return zf_fail(e, ZF_DIFFERENT, NULL, "a recording cannot do that");
+    snprintf(k->asked, sizeof k->asked, "%s", command);
+    k->yes = yes;
+    k->id = id;
+    k->count++;
+    return ZF_OK;
+}
+static bool answer(struct zf_feed *f, struct zf_answer *out)
+{
+    struct fake *k = (struct fake *)f;
+    if (!k->answers) return false;
+    k->answers = false;
+    *out = k->answer;
+    out->id = k->id;
+    return true;
+}
+static void no_close(struct zf_feed *f)
+{
+    (void)f;
+}
+static const struct zf_feed_type fake_type = {take, no_fd, never, ask, answer, never, no_close};
+
+bool zf_replay_is(const struct zf_feed *f)
+{
+    return ((const struct fake *)f)->recording;
+}
+void zf_replay_speed(struct zf_feed *f, double speed)
+{
+    ((struct fake *)f)->speed = speed;
+}
+double zf_replay_speed_of(const struct zf_feed *f)
+{
+    return ((const struct fake *)f)->speed;
+}
+enum zf_status zf_replay_seek(struct zf_feed *f, struct zf_history *h, uint64_t step, struct zf_err *e)
+{
+    (void)h, (void)e;
+    ((struct fake *)f)->sought = step;
+    return ZF_OK;
+}
+
+/* --- a console --- */
+
+static struct fake fake;
+static struct zf_app app;
+static struct zf_console_options options;
+
+static void line(const char *text)
+{
+    assert_true(zf_history_text(&app.h, text, strlen(text)));
+}
+
+static int open_app(void **state)
+{
+    (void)state;
+    fake = (struct fake){.feed.type = &fake_type, .speed = 1};
+    options = (struct zf_console_options){.run = "out"};
+    app = (struct zf_app){.feed = &fake.feed, .o = &options};
+    zf_history_open(&app.h);
+    zf_view_init(&app.v, &app.h);
+    app.v.run = "out";
+    app.v.said = app.said;
+    app.v.link = ZF_LINK_LIVE;
+    assert_true(zf_canvas_resize(&app.c, 100, 30));
+    line(
+        "{\"type\":\"start\",\"version\":\"0\",\"model\":\"m\",\"parameters\":9,\"device\":\"host\",\"strategy\":\"zenflow\",\"attempt\":1,"
+        "\"options\":{\"steps\":1000,\"learning_rate\":0.01,\"topk_ratio\":0.1},\"matrices\":[{\"name\":\"layers.0.q\",\"channels\":8,"
+        "\"length\":8},{\"name\":\"layers.0.k\",\"channels\":8,\"length\":8}]}");
+    for (int i = 1; i <= 400; i++) {
+        char text[256];
+        snprintf(text, sizeof text, "{\"type\":\"step\",\"step\":%d,\"time\":%d.5,\"loss\":%.3f,\"grad_norm\":1.0,\"tokens\":64}", i, i,
+                 3.0 - i / 400.0);
+        line(text);
+    }
+    return 0;
+}
+
+static int close_app(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < app.waiting_count; i++) free(app.waiting[i].command);
+    zf_app_close_dialog(&app);
+    zf_app_hush(&app);
+    json_decref(app.option_rows);
+    zf_canvas_free(&app.c);
+    zf_history_close(&app.h);
+    return 0;
+}
+
+static void frame(int cols, int rows)
+{
+    assert_true(zf_canvas_resize(&app.c, cols, rows));
+    zf_canvas_clear(&app.c);
+    app.c.glyphs = app.v.glyphs;
+    app.layout = zf_layout_of(&app.v, cols, rows, ZF_MESSAGE_ROWS);
+    zf_draw(&app.v, &app.layout, &app.c);
+    zf_app_words(&app);
+}
+
+static bool seen(const char *text)
+{
+    frame(100, 30);
+    char *all = zf_canvas_text(&app.c, false);
+    bool found = strstr(all, text) != NULL;
+    if (!found) fprintf(stderr, "not there: %s\n%s\n", text, all);
+    free(all);
+    return found;
+}
+
+static void reply(bool ok, bool asks, const char *text)
+{
+    fake.answer = (struct zf_answer){.ok = ok, .ask = asks, .text = (char *)(size_t)text};
+    fake.answers = true;
+    zf_app_answers(&app);
+}
+
+static void test_a_change(void **state)
+{
+    (void)state;
+    zf_app_command(&app, ":set topk_ratio 0.05");
+    assert_string_equal(fake.asked, "set topk_ratio 0.05");
+    assert_false(fake.yes);
+    assert_true(seen("set topk_ratio 0.05 ..."));
+    reply(true, false, "topk_ratio 0.1 -> 0.05, from step 41");
+    assert_true(seen("topk_ratio 0.1 -> 0.05, from step 41"));
+    assert_int_equal(app.waiting_count, 0);
+    zf_app_hush(&app);
+    assert_null(app.message);
+    assert_non_null(strstr(app.h.notes.list[app.h.notes.count - 1].text, "from step 41")); /* the log keeps it */
+}
+
+static void test_a_question(void **state)
+{
+    (void)state;
+    zf_app_command(&app, "set lr 1");
+    reply(false, true, "it multiplies lr by 100");
+    assert_int_equal(app.dialog, ZF_DIALOG_ASK);
+    assert_true(seen("it multiplies lr by 100") && seen("y yes  n no"));
+    assert_true(zf_app_dialog_key(&app, 'x')); /* neither */
+    assert_int_equal(app.dialog, ZF_DIALOG_ASK);
+    assert_true(zf_app_dialog_key(&app, 'y'));
+    assert_string_equal(fake.asked, "set lr 1");
+    assert_true(fake.yes);
+    reply(true, false, "done then");
+    zf_app_command(&app, "set lr 1");
+    reply(false, true, "again?");
+    int count = fake.count;
+    zf_app_dialog_key(&app, ZF_KEY_ESCAPE);
+    assert_int_equal(fake.count, count);
+    assert_true(seen("not done"));
+}
+
+static void test_refusals(void **state)
+{
+    (void)state;
+    const struct {
+        const char *command, *says;
+    } rows[] = {{"sett lr 1", "nearest is `set`"},
+                {"lr", "`set lr VALUE` changes it"},
+                {"panel losss", "the nearest is loss"},
+                {"theme pink", "dark, light, safe, mono"},
+                {"glyphs x", "braille, block, ascii"},
+                {"smooth -1", "no number of steps"},
+                {"scale cubic", "log, linear"},
+                {"write loss", "the file is missing"},
+                {".nothing", "there is no"},
+                {".seek 5", "no recording"},
+                {"write loss out.gif", "refused"},
+                {"help nonsense", "refused"}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        zf_app_command(&app, rows[i].command);
+        assert_true(seen(rows[i].says));
+        assert_int_equal(fake.count, 0);
+    }
+    reply(true, false, "an answer that nobody asked for");
+    options.read_only = app.v.read_only = true;
+    zf_app_command(&app, "set lr 1e-3");
+    assert_true(seen("--read-only"));
+    zf_app_command(&app, "S");
+    zf_app_command(&app, "save");
+    assert_int_equal(fake.count, 0);
+    zf_app_command(&app, "show lr");
+    assert_string_equal(fake.asked, "show lr");
+}
+
+static void test_paths(void **state)
+{
+    (void)state;
+    char here[4096], wanted[4200];
+    assert_non_null(getcwd(here, sizeof here));
+    snprintf(wanted, sizeof wanted, "source %s/steer it.txt", here);
+    zf_app_command(&app, "source steer it.txt");
+    assert_string_equal(fake.asked, wanted);
+    setenv("HOME", "/home/me", 1);
+    zf_app_command(&app, "export ~/out");
+    assert_string_equal(fake.asked, "export /home/me/out");
+    zf_app_command(&app, "source! /a b");
+    assert_string_equal(fake.asked, "source! /a b");
+    zf_app_command(&app, "load step-5");
+    assert_string_equal(fake.asked, "load step-5");
+}
+
+static void test_views(void **state)
+{
+    uint64_t first, last;
+    (void)state;
+    zf_app_command(&app, "panel loss");
+    assert_false(app.v.shown[ZF_PANEL_LOSS]);
+    assert_true(app.v.shown[app.v.focus]);
+    zf_app_command(&app, "panel 1");
+    assert_true(app.v.shown[ZF_PANEL_LOSS] && app.v.focus == ZF_PANEL_LOSS);
+    zf_app_command(&app, "zoom log");
+    assert_int_equal(app.v.zoomed, ZF_PANEL_LOG);
+    zf_app_command(&app, "zoom");
+    assert_int_equal(app.v.zoomed, -1);
+    zf_app_command(&app, "smooth 25");
+    assert_int_equal(app.v.smooth, 25);
+    zf_app_command(&app, "smooth");
+    assert_int_equal(app.v.smooth, 30);
+    zf_app_command(&app, "scale log");
+    assert_true(app.v.log_scale);
+    zf_app_command(&app, "theme light");
+    assert_int_equal(app.v.scheme, ZF_SCHEME_LIGHT);
+    zf_app_command(&app, "glyphs ascii");
+    zf_app_command(&app, "glyphs");
+    assert_int_equal(app.v.glyphs, ZF_GLYPHS_BRAILLE);
+    zf_app_command(&app, ".span 0.5");
+    zf_view_steps(&app.v, &first, &last);
+    assert_int_equal(last, 400);
+    assert_int_equal(last - first + 1, 200);
+    zf_app_command(&app, ".pan -1");
+    zf_view_steps(&app.v, &first, &last);
+    assert_int_equal(first, 101);
+    assert_int_equal(last, 300);
+    zf_app_command(&app, ".live");
+    zf_view_steps(&app.v, &first, &last);
+    assert_int_equal(last, 400);
+    zf_app_command(&app, ".live");
+    zf_view_steps(&app.v, &first, &last);
+    assert_true(first <= 1);
+    zf_app_command(&app, ".cursor");
+    frame(100, 30);
+    zf_app_command(&app, ".move -1 0");
+    assert_true(app.v.cursor && app.v.cursor_step < 400);
+    zf_app_filter(&app, "q");
+    assert_string_equal(app.v.filter, "q");
+}
+
+static void test_leaving(void **state)
+{
+    (void)state;
+    zf_app_command(&app, ".leave");
+    assert_int_equal(app.dialog, ZF_DIALOG_LEAVE);
+    assert_true(seen("detach"));
+    zf_app_dialog_key(&app, 'c');
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+    zf_app_command(&app, "q");
+    zf_app_dialog_key(&app, 's');
+    assert_string_equal(fake.asked, "stop");
+    assert_true(app.leave_at_end && !app.leave);
+    zf_app_command(&app, ".leave");
+    zf_app_dialog_key(&app, 'd');
+    assert_true(app.leave);
+    app.leave = false;
+    zf_app_command(&app, "detach");
+    assert_true(app.leave);
+    app.leave = false;
+    app.v.link = ZF_LINK_ENDED; /* nothing to ask */
+    zf_app_command(&app, ".leave");
+    assert_true(app.leave);
+}
+
+static void test_a_recording(void **state)
+{
+    (void)state;
+    fake.recording = true;
+    app.v.link = ZF_LINK_REPLAY;
+    zf_app_command(&app, ".pause");
+    assert_true(fake.speed == 0);
+    zf_app_command(&app, ".pause");
+    assert_true(fake.speed == 1);
+    zf_app_command(&app, ".speed 2");
+    assert_true(fake.speed == 2);
+    zf_app_command(&app, ".seek 123");
+    assert_int_equal(fake.sought, 123);
+    zf_app_command(&app, ".seek 50%");
+    assert_int_equal(fake.sought, 500);
+    zf_app_command(&app, ".seek -50");
+    assert_int_equal(fake.sought, 350);
+    zf_app_command(&app, ".pan 1");
+    assert_int_equal(fake.sought, 450);
+    zf_app_command(&app, "set lr 1");
+    assert_true(seen("a recording cannot do that"));
+    zf_app_command(&app, "show lr");
+    assert_true(seen("learning_rate") && seen("0.01"));
+    zf_app_close_dialog(&app);
+    zf_app_command(&app, "status");
+    assert_true(seen("step 400 of 1000"));
+}
+
+static void test_help_is_whole(void **state)
+{
+    (void)state;
+    char *text = zf_app_help(&app);
+    assert_non_null(text);
+    for (size_t i = 0; i < zf_binding_count; i++)
+        if (zf_bindings[i].name) assert_non_null(strstr(text, zf_bindings[i].name));
+    for (size_t i = 0; i < ZF_COMMANDS; i++) assert_non_null(strstr(text, zf_command_table[i].name));
+    free(text);
+    zf_app_command(&app, "?");
+    assert_int_equal(app.dialog, ZF_DIALOG_PAGER);
+    assert_true(seen("keys and commands"));
+    for (int i = 0; i < 100; i++) zf_app_dialog_key(&app, ZF_KEY_DOWN);
+    assert_true(seen("help NAME")); /* the end of it */
+    zf_app_dialog_key(&app, ZF_KEY_ESCAPE);
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+}
+
+static void test_writing(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/zf-app-XXXXXX", command[128];
+    int fd = mkstemp(path);
+    assert_true(fd >= 0);
+    close(fd);
+    snprintf(command, sizeof command, "write loss %s.csv", path);
+    zf_app_command(&app, command);
+    assert_true(seen("written"));
+    zf_app_command(&app, command);
+    assert_int_equal(app.dialog, ZF_DIALOG_ASK); /* it is there now */
+    zf_app_dialog_key(&app, 'y');
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+    assert_true(seen("written"));
+    assert_int_equal(fake.count, 0);
+    snprintf(command, sizeof command, "%s.csv", path);
+    unlink(command);
+    unlink(path);
+}
+
+/* Everything a key can do, in any order, at any size. */
+static void test_storm(void **state)
+{
+    (void)state;
+    uint32_t x = 7;
+    for (int i = 0; i < 3000; i++) {
+        x = x * 1664525 + 1013904223;
+        const struct zf_binding *b = &zf_bindings[(x >> 8) % zf_binding_count];
+        zf_app_hush(&app);
+        if (!zf_app_dialog_key(&app, b->key)) zf_app_command(&app, b->command);
+        app.typing = ZF_TYPING_NOTHING;
+        if (i % 7 == 0) reply(x & 1 << 20, x & 1 << 21, "some answer\nof two lines");
+        if (i % 500 == 499) fake.recording = !fake.recording, app.v.link = fake.recording ? ZF_LINK_REPLAY : ZF_LINK_LIVE;
+        if (i % 3) continue;
+        frame((int)(x >> 9) % 200, (int)(x >> 17) % 60);
+    }
+    uint64_t first, last;
+    zf_view_steps(&app.v, &first, &last);
+    assert_true(first <= last && last <= 400);
+}
+
+static void test_hostile_words(void **state)
+{
+    (void)state;
+    zf_app_command(&app, "mark x");
+    reply(true, false, "\x1b]0;owned\x07\x1b[2J\n\xff\xfe bad");
+    frame(100, 30);
+    char *all = zf_canvas_text(&app.c, false);
+    assert_null(strchr(all, 27));
+    assert_null(strchr(all, 7));
+    free(all);
+}
+
+static void test_outcomes(void **state)
+{
+    (void)state;
+    char run[] = "/tmp/zf-outcome-XXXXXX", path[64];
+    struct zf_err e;
+    int code = -1;
+    assert_non_null(mkdtemp(run));
+    assert_null(zf_outcome(run, false, &code));
+    static const struct {
+        const char *line;
+        int code;
+        const char *says;
+    } rows[] = {{"{\"type\":\"end\",\"step\":40,\"reason\":\"done\",\"code\":0}\n", 0, "last step"},
+                {"{\"type\":\"end\",\"step\":4,\"reason\":\"signal\"}\n", 5, "state saved"},
+                {"{\"type\":\"end\",\"step\":4,\"reason\":\"error\",\"code\":7}\n", 7, "disk is full"}};
+    snprintf(path, sizeof path, "%s/trainer.log", run);
+    assert_int_equal(zf_file_write_atomic(path, "a\nb\nlast words: the disk is full\n", 33, &e), ZF_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(path, sizeof path, "%s/journal.jsonl", run);
+        assert_int_equal(zf_file_write_atomic(path, rows[i].line, strlen(rows[i].line), &e), ZF_OK);
+        char *text = zf_outcome(run, true, &code);
+        assert_non_null(text);
+        assert_non_null(strstr(text, rows[i].says));
+        assert_int_equal(code, rows[i].code);
+        free(text);
+    }
+    snprintf(path, sizeof path, "%s/lock", run); /* one that died: no file lock is held */
+    const char *dead = "{\"host\":\"h\",\"pid\":4194303,\"pid_start\":1,\"boot_id\":\"x\",\"heartbeat\":1,\"step\":9,\"file_lock\":true}\n";
+    assert_int_equal(zf_file_write_atomic(path, dead, strlen(dead), &e), ZF_OK);
+    char *text = zf_outcome(run, false, &code);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "without a clean stop at step 9"));
+    assert_non_null(strstr(text, "last words"));
+    assert_int_equal(code, ZF_BUSY);
+    free(text);
+    const char *const files[] = {"trainer.log", "journal.jsonl", "lock"};
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(path, sizeof path, "%s/%s", run, files[i]);
+        unlink(path);
+    }
+    rmdir(run);
+}
+
+static void test_surroundings(void **state)
+{
+    (void)state;
+    static const struct {
+        struct zf_surroundings s;
+        const char *says;
+    } rows[] = {
+        {{.cgroup = "0::/user.slice/user-1000.slice/session-3.scope"}, NULL},
+        {{.cgroup = "0::/user.slice/user-1000.slice/session-3.scope", .kills = true}, "systemd-run --user --scope zenflow-console my.cfg"},
+        {{.cgroup = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/a.scope", .lingers = true}, NULL},
+        {{.cgroup = "0::/user.slice/user-1000.slice/user@1000.service/app.slice/a.scope"}, "loginctl enable-linger"},
+        {{.cgroup = "0::/"}, NULL},
+        {{.job_kind = "Slurm", .job = "77"}, "sbatch --wrap 'zenflow-console my.cfg --plain'"},
+        {{.job_kind = "PBS", .job = "8.host"}, "qsub"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char *text = zf_surroundings_warning(&rows[i].s, "my.cfg");
+        assert_true(!text == !rows[i].says);
+        if (text) assert_non_null(strstr(text, rows[i].says));
+        free(text);
+    }
+    struct zf_surroundings here;
+    setenv("SLURM_JOB_ID", "123", 1);
+    zf_surroundings_read(&here);
+    unsetenv("SLURM_JOB_ID");
+    assert_string_equal(here.job_kind, "Slurm");
+    assert_string_equal(here.job, "123");
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(test_##name, open_app, close_app)
+    const struct CMUnitTest tests[] = {TEST(a_change),
+                                       TEST(a_question),
+                                       TEST(refusals),
+                                       TEST(paths),
+                                       TEST(views),
+                                       TEST(leaving),
+                                       TEST(a_recording),
+                                       TEST(help_is_whole),
+                                       TEST(writing),
+                                       TEST(storm),
+                                       TEST(hostile_words),
+                                       cmocka_unit_test(test_outcomes),
+                                       cmocka_unit_test(test_surroundings)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,515 @@
+/* The loop: keys, lines, signals and a clock; a frame when something changed, at most so often. See app.h. */
+#include "tui/app_impl.h"
+#include "tui/panels/parts.h"
+#include "tui/prompt.h"
+#include "tui/screen.h"
+
+#include "core/base/clock.h"
+#include "core/base/file.h"
+
+#include <errno.h>
+#include <math.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Frames a second: for data, and for a person; those may come close together, as keys do, but not on and on. On a slow line the pause
+ * between frames is doubled until the terminal keeps up. */
+#define DATA_EVERY 0.25
+#define TYPING_RATE 10.0
+#define TYPING_BURST 5.0
+#define SLOWEST 4.0
+#define TAKE_SECONDS 0.02 /* of lines, then keys have their turn */
+#define TAKE_EVERY 0.05   /* lines may come a thousand times a second */
+#define ENDING 3.0        /* for the files to tell how the run ended */
+#define PASTE_PAUSE 1.0   /* after which a paste without an end is over */
+
+struct loop {
+    struct zf_app *a;
+    struct zf_keys keys;
+    double drawn, tokens, counted, pause; /* pause: between frames, below DATA_EVERY: a fast line */
+    double key_at;                        /* the last bytes */
+    double took;                          /* the last lines */
+    uint64_t version;                     /* of the data that was drawn */
+    double second;                        /* whole seconds of `now` that were drawn */
+    bool more;                            /* lines wait */
+    bool over;                            /* the feed has nothing more to say */
+    double ended_at;
+    char stray[512];
+    size_t stray_used, stray_lines;
+};
+
+/* --- hooks of the prompt --- */
+
+static void typed_line(void *ctx, const char *text)
+{
+    struct zf_app *a = ctx;
+    if (a->typing == ZF_TYPING_FILTER) {
+        zf_app_filter(a, text);
+        zf_app_typing(a, ZF_TYPING_NOTHING);
+        return;
+    }
+    zf_app_command(a, text);
+}
+
+static void show_matches(void *ctx, char **list, size_t count)
+{
+    struct zf_app *a = ctx;
+    char *text = NULL;
+    size_t size;
+    int widest = 0, cols = a->c.cols > 10 ? a->c.cols : 10, rows = a->c.rows > 9 ? a->c.rows / 3 : 1;
+    for (size_t i = 0; i < count; i++) {
+        int n = zf_text_width(list[i], SIZE_MAX);
+        if (n > widest) widest = n;
+    }
+    if (widest > 40) widest = 40;
+    int across = (cols + 2) / (widest + 2) > 0 ? (cols + 2) / (widest + 2) : 1;
+    size_t most = (size_t)(across * rows), shown = count > most ? most - (most > 1) : count;
+    FILE *to = open_memstream(&text, &size);
+    if (!to) return;
+    for (size_t i = 0; i < shown; i++) {
+        bool last = (i + 1) % (size_t)across == 0 || i + 1 == count;
+        fprintf(to, "%s%*s", list[i], last ? 0 : widest + 2 - zf_text_width(list[i], SIZE_MAX), "");
+        if (last && i + 1 < count) putc('\n', to);
+    }
+    if (shown < count) fprintf(to, "and %zu more", count - shown);
+    if (!fclose(to)) zf_app_say(a, ZF_STYLE_TEXT, "%s", text);
+    free(text);
+}
+
+static void candidates(void *ctx, const char *line, size_t end, struct zf_candidates *out)
+{
+    struct zf_app *a = ctx;
+    if (a->typing == ZF_TYPING_COMMAND) zf_complete(out, &a->h, line, end);
+}
+
+static char *history_file(void)
+{
+    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
+    char *directory = NULL, *path = NULL;
+    struct zf_err ignored;
+    if (state && state[0] == '/')
+        directory = zf_path_join(state, "zenflow");
+    else if (home && home[0] == '/')
+        directory = zf_path_join(home, ".local/state/zenflow");
+    if (directory && !zf_directory_make(directory, 0700, &ignored)) path = zf_path_join(directory, "history");
+    free(directory);
+    return path;
+}
+
+/* --- keys --- */
+
+static void click(struct zf_app *a, const struct zf_key_event *k)
+{
+    for (int i = 0; i < ZF_PANELS; i++) {
+        struct zf_rect r = a->layout.panel[i];
+        if (k->x < r.x || k->x >= r.x + r.cols || k->y < r.y || k->y >= r.y + r.rows) continue;
+        a->v.focus = (enum zf_panel_id)i;
+        bool list = i == ZF_PANEL_LOG || i == ZF_PANEL_SAMPLES || i == ZF_PANEL_OPTIONS || i == ZF_PANEL_CHANNELS;
+        if (k->button == 64) zf_app_command(a, list ? ".move 0 -3" : ".span 0.5");
+        if (k->button == 65) zf_app_command(a, list ? ".move 0 3" : ".span 2");
+        a->dirty = true;
+    }
+}
+
+/* Keys that mean the same whether a line is being typed or not. */
+static bool always(struct zf_app *a, const struct zf_key_event *k)
+{
+    switch (k->key) {
+    case 12: a->redraw = true; return true;  /* C-l */
+    case 26: a->suspend = true; return true; /* C-z */
+    case ZF_KEY_FOCUS: return true;
+    case ZF_KEY_MOUSE: click(a, k); return true;
+    default: return false;
+    }
+}
+
+static void prompt_key(struct zf_app *a, const struct zf_key_event *k)
+{
+    bool leaves = (k->key == ZF_KEY_ESCAPE && !zf_prompt_takes_escape()) || k->key == 29; /* C-] */
+    if (leaves) {
+        zf_app_typing(a, ZF_TYPING_NOTHING);
+    } else if (k->key == 3) {
+        zf_prompt_clear();
+    } else if (k->key == ZF_KEY_PAGE_UP || k->key == ZF_KEY_PAGE_DOWN || (k->key >= ZF_KEY_F1 && k->key <= ZF_KEY_F12)) {
+        const struct zf_binding *b = zf_binding_of(k->key);
+        if (b) zf_app_command(a, b->command);
+    } else {
+        zf_prompt_bytes(k->bytes, k->size);
+    }
+    a->dirty = true;
+}
+
+static void dashboard_key(struct zf_app *a, const struct zf_key_event *k)
+{
+    const struct zf_binding *b = zf_binding_of(k->key);
+    if (b) {
+        zf_app_command(a, b->command);
+    } else if (k->key == 3) {
+        zf_app_say(a, ZF_STYLE_TEXT, "Ctrl-C stops nothing here; `q` leaves, and asks whether the run shall go on");
+    } else if (k->key == ZF_KEY_ESCAPE) {
+        if (a->v.zoomed >= 0)
+            a->v.zoomed = -1;
+        else
+            a->v.cursor = false;
+        a->dirty = true;
+    }
+}
+
+static void key(struct zf_app *a, const struct zf_key_event *k)
+{
+    if (k->key == ZF_KEY_PASTE_BEGIN) a->pasting = true;
+    if (a->pasting) {
+        if (a->typing && a->dialog == ZF_DIALOG_NONE) zf_prompt_bytes(k->bytes, k->size);
+        if (k->key == ZF_KEY_PASTE_END) a->pasting = false;
+        a->dirty = true;
+        return;
+    }
+    if (always(a, k) || k->key == ZF_KEY_PASTE_END) return;
+    zf_app_hush(a);
+    if (zf_app_dialog_key(a, k->key)) return;
+    if (a->typing)
+        prompt_key(a, k);
+    else
+        dashboard_key(a, k);
+}
+
+static void take_keys(struct loop *l)
+{
+    struct zf_key_event k;
+    while (!l->a->leave && zf_keys_next(&l->keys, &k)) key(l->a, &k);
+}
+
+static void read_keys(struct loop *l, double now)
+{
+    unsigned char bytes[1024];
+    ssize_t n = read(zf_screen_input(), bytes, sizeof bytes);
+    if (n == 0 || (n < 0 && errno != EINTR && errno != EAGAIN)) { /* the terminal is gone */
+        l->a->gone = l->a->leave = true;
+        return;
+    }
+    if (n < 0) return;
+    l->key_at = now;
+    for (ssize_t at = 0; at < n; at += 256) { /* pieces, so that there is room */
+        zf_keys_feed(&l->keys, bytes + at, (size_t)(n - at < 256 ? n - at : 256));
+        take_keys(l);
+    }
+}
+
+/* --- lines --- */
+
+/* What anybody wrote to stdout or stderr. */
+static void read_stray(struct loop *l)
+{
+    char bytes[4096];
+    enum { MOST = 1000 }; /* lines of a whole session: the log is for the run */
+    ssize_t n = read(zf_screen_stray(), bytes, sizeof bytes);
+    for (ssize_t i = 0; i < n; i++) {
+        if (bytes[i] != '\n' && l->stray_used < sizeof l->stray - 1) l->stray[l->stray_used++] = bytes[i];
+        if (bytes[i] != '\n' || !l->stray_used) continue;
+        l->stray[l->stray_used] = 0;
+        l->stray_used = 0;
+        if (l->stray_lines++ < MOST) zf_app_log(l->a, "warning", l->stray);
+    }
+}
+
+static void ended(struct loop *l, bool lost)
+{
+    struct zf_app *a = l->a;
+    char *text = zf_outcome(a->o->run, !lost, &a->code);
+    if (!text && zf_clock() - l->ended_at < ENDING) return; /* its files will tell in a moment */
+    if (!text) a->code = !lost && !strcmp(a->h.end_reason, "done") ? ZF_OK : lost ? ZF_BUSY : ZF_STOPPED;
+    l->over = true;
+    a->v.link = lost ? ZF_LINK_LOST : ZF_LINK_ENDED;
+    a->said[0] = 0;
+    a->dirty = true;
+    if (a->leave_at_end) {
+        a->leave = true;
+    } else if (a->code == ZF_OK || a->code == ZF_STOPPED) {
+        zf_app_say(a, a->code == ZF_OK ? ZF_STYLE_GOOD : ZF_STYLE_WARN, "%s `q` leaves.", text ? text : "The run has ended.");
+    } else {
+        char *whole = NULL;
+        if (asprintf(&whole, "%s\n\n`q` leaves then, with exit code %d.", text ? text : "The trainer is gone without a word.", a->code) >=
+            0)
+            zf_app_show(a, ZF_DIALOG_NOTICE, lost ? "the trainer is gone" : "the run has failed", whole);
+        free(whole);
+    }
+    if (text) zf_app_log(a, a->code == ZF_OK ? "note" : "warning", text);
+    free(text);
+}
+
+static void take_lines(struct loop *l)
+{
+    struct zf_app *a = l->a;
+    struct zf_err e = {0};
+    bool watching = a->v.link == ZF_LINK_LIVE || a->v.link == ZF_LINK_FILES;
+    if (l->over) return;
+    uint64_t before = a->h.version_of_data, step = a->h.step;
+    if (!l->ended_at) {
+        l->took = zf_clock();
+        enum zf_status s = a->feed->type->take(a->feed, &a->h, TAKE_SECONDS, &l->more, &e);
+        if (s && !watching) l->over = true;
+        if (s && !watching) zf_app_say(a, ZF_STYLE_BAD, "%s", e.message);
+        if (watching && (s || (a->h.ended && !l->more))) l->ended_at = zf_clock();
+    }
+    zf_app_answers(a);
+    if (a->h.version_of_data != before) zf_app_news(a);
+    if (a->h.step != step && !l->more) { /* it works: no need to ask what it does */
+        a->status_at = zf_clock();
+        if (!strcmp(a->said, "starting") || !strncmp(a->said, "paused", 6)) a->said[0] = 0;
+    }
+    if (l->ended_at && watching) ended(l, !a->h.ended);
+}
+
+/* --- frames --- */
+
+/* What the keys are for, from the left, as far as there is room. */
+static void draw_hint(struct zf_app *a)
+{
+    static const char *const live[][2] = {{":", "command"}, {"?", "help"},   {"q", "leave"}, {"Tab", "panel"}, {"z", "zoom"},
+                                          {"+ -", "steps"}, {"c", "cursor"}, {"p", "pause"}, {"S", "save"}},
+                             *const replay[][2] = {{"p", "pause"},   {"< >", "speed"}, {"[ ]", "seek"}, {"?", "help"},  {"q", "leave"},
+                                                   {":", "command"}, {"Tab", "panel"}, {"z", "zoom"},   {"c", "cursor"}};
+    bool recording = zf_replay_is(a->feed);
+    size_t count = recording ? sizeof replay / sizeof *replay : sizeof live / sizeof *live;
+    struct zf_rect r = a->layout.prompt;
+    int x = 0;
+    for (size_t i = 0; i < count && r.rows > 0; i++) {
+        const char *k = recording ? replay[i][0] : live[i][0], *what = recording ? replay[i][1] : live[i][1];
+        int n = zf_text_width(k, SIZE_MAX) + 1 + zf_text_width(what, SIZE_MAX);
+        if (x + n > r.cols) break;
+        x += zf_text(&a->c, r, x, 0, ZF_STYLE_KEY, k) + 1;
+        x += zf_text(&a->c, r, x, 0, ZF_STYLE_DIM, what) + 2;
+    }
+}
+
+static void compose(struct zf_app *a, int cols, int rows)
+{
+    if ((cols != a->c.cols || rows != a->c.rows) && !zf_canvas_resize(&a->c, cols, rows)) return;
+    zf_canvas_clear(&a->c);
+    a->c.glyphs = a->v.glyphs;
+    a->v.now = a->feed->type->now(a->feed);
+    a->v.said = a->said;
+    a->layout = zf_layout_of(&a->v, cols, rows, ZF_MESSAGE_ROWS);
+    zf_draw(&a->v, &a->layout, &a->c);
+    a->c.cursor_x = a->c.cursor_y = -1;
+    if (a->typing)
+        zf_prompt_draw(&a->c, a->layout.prompt, true);
+    else
+        draw_hint(a);
+    zf_app_words(a);
+}
+
+/* Draws if it is time; returns seconds until it will be, below 0: nothing to draw. */
+static double draw(struct loop *l, double now)
+{
+    struct zf_app *a = l->a;
+    bool typed = a->dirty || (a->typing && zf_prompt_dirty());
+    bool ticks = !l->over && floor(a->feed->type->now(a->feed)) != l->second;
+    if (!typed && !ticks && a->h.version_of_data == l->version && !a->redraw) return -1;
+    l->tokens = fmin(TYPING_BURST, l->tokens + (now - l->counted) * TYPING_RATE);
+    l->counted = now;
+    double wait = typed || a->redraw ? (l->tokens >= 1 ? 0 : (1 - l->tokens) / TYPING_RATE) : l->drawn + DATA_EVERY - now;
+    if (wait < l->drawn + l->pause - now) wait = l->drawn + l->pause - now;
+    if (wait > 0) return wait;
+    int cols, rows;
+    zf_screen_size(&cols, &rows);
+    if (a->redraw) zf_screen_redraw();
+    compose(a, cols, rows);
+    l->drawn = now;
+    if (typed) l->tokens -= 1;
+    if (!zf_screen_draw(&a->c, a->v.scheme)) { /* the terminal is behind */
+        l->pause = fmin(SLOWEST, fmax(0.05, 2 * l->pause));
+        a->dirty |= typed;
+        return l->pause;
+    }
+    l->pause = l->pause > 0.06 ? l->pause / 2 : 0;
+    a->dirty = a->redraw = false;
+    l->version = a->h.version_of_data;
+    l->second = floor(a->v.now);
+    return -1;
+}
+
+/* --- the loop --- */
+
+static void take_signals(struct loop *l)
+{
+    struct zf_app *a = l->a;
+    int number, cols, rows;
+    while ((number = zf_screen_signal())) {
+        if (number == SIGHUP || number == SIGTERM || number == SIGINT) {
+            a->leave = true;
+            a->gone |= number == SIGHUP;
+        }
+        if (number == SIGWINCH || number == SIGCONT) {
+            zf_screen_size(&cols, &rows);
+            zf_prompt_resize(cols);
+            a->redraw = true;
+        }
+    }
+}
+
+static double sooner(double a, double b)
+{
+    return b < 0 ? a : a < 0 ? b : fmin(a, b);
+}
+
+static void wait_for_something(struct loop *l, double seconds)
+{
+    struct zf_app *a = l->a;
+    struct pollfd p[4] = {{.fd = zf_screen_input(), .events = POLLIN},
+                          {.fd = zf_screen_signals(), .events = POLLIN},
+                          {.fd = zf_screen_stray(), .events = POLLIN},
+                          {.fd = -1, .events = POLLIN}};
+    if (!l->over && !l->ended_at) {
+        double rest = a->waiting_count ? 0 : l->took + TAKE_EVERY - zf_clock();
+        p[3].fd = rest > 0 ? -1 : a->feed->type->fd(a->feed);
+        if (rest > 0) seconds = sooner(seconds, rest);
+    }
+    int ms = l->more ? 0 : seconds < 0 ? -1 : seconds > 60 ? 60000 : (int)ceil(seconds * 1000);
+    if (poll(p, 4, ms) < 0) return;
+    double now = zf_clock();
+    if (p[1].revents) take_signals(l);
+    if (p[0].revents && !a->leave) read_keys(l, now);
+    if (p[2].revents) read_stray(l);
+}
+
+static void run(struct loop *l)
+{
+    struct zf_app *a = l->a;
+    while (!a->leave) {
+        double now = zf_clock(), wait = -1;
+        if (zf_keys_waits(&l->keys)) {
+            if (now - l->key_at >= ZF_KEY_WAIT) {
+                zf_keys_idle(&l->keys);
+                take_keys(l);
+            } else {
+                wait = l->key_at + ZF_KEY_WAIT - now;
+            }
+        }
+        if (a->pasting && now - l->key_at > PASTE_PAUSE) a->pasting = false;
+        if (a->suspend) {
+            a->suspend = false;
+            a->redraw = true;
+            zf_screen_suspend();
+        }
+        take_lines(l);
+        if (a->message_until > 0 && now > a->message_until) zf_app_hush(a);
+        if (a->message_until > 0) wait = sooner(wait, a->message_until - now);
+        wait = sooner(wait, zf_app_curious(a, now));
+        if (!l->over) wait = sooner(wait, l->ended_at ? 0.1 : a->feed->type->wait(a->feed));
+        if (!l->over) wait = sooner(wait, 1 - (a->feed->type->now(a->feed) - floor(a->feed->type->now(a->feed))));
+        wait = sooner(wait, draw(l, zf_clock()));
+        if (!a->leave) wait_for_something(l, wait);
+    }
+}
+
+static void by_name(const char *name, const char *const *names, size_t count, unsigned *to)
+{
+    for (size_t i = 0; name && i < count; i++)
+        if (!strcmp(name, names[i])) *to = (unsigned)i;
+}
+
+static void choose_looks(struct zf_view *v, const struct zf_console_options *o, bool utf8, bool braille, int colours)
+{
+    unsigned scheme = colours ? ZF_SCHEME_DARK : ZF_SCHEME_MONO, glyphs = braille ? ZF_GLYPHS_BRAILLE
+                                                                          : utf8  ? ZF_GLYPHS_BLOCK
+                                                                                  : ZF_GLYPHS_ASCII;
+    by_name(o->theme, zf_scheme_names, ZF_SCHEMES, &scheme);
+    by_name(o->glyphs, zf_glyph_names, ZF_GLYPH_SETS, &glyphs);
+    v->scheme = (enum zf_scheme)scheme;
+    v->glyphs = (enum zf_glyphs)glyphs;
+}
+
+static void begin(struct zf_app *a, enum zf_link link)
+{
+    zf_history_open(&a->h);
+    zf_view_init(&a->v, &a->h);
+    a->v.run = a->o->run;
+    a->v.read_only = a->o->read_only;
+    a->v.link = link;
+    a->v.said = a->said;
+    a->options_asked = true;
+    a->notes_seen = SIZE_MAX;
+    a->dirty = true;
+}
+
+static void finish(struct zf_app *a)
+{
+    for (size_t i = 0; i < a->waiting_count; i++) free(a->waiting[i].command);
+    zf_app_close_dialog(a);
+    zf_app_hush(a);
+    json_decref(a->option_rows);
+    zf_canvas_free(&a->c);
+    zf_history_close(&a->h);
+}
+
+/* On the terminal that is ours no more. */
+static void farewell(const struct zf_app *a)
+{
+    const char *run = a->o->run;
+    if (a->gone) return;
+    if (a->v.link == ZF_LINK_LIVE)
+        printf("left %s at step %llu; the run goes on: `zenflow-console attach %s`\n", run, (unsigned long long)a->h.step, run);
+    else if (a->v.link == ZF_LINK_ENDED || a->v.link == ZF_LINK_LOST)
+        printf("%s: step %llu, %s\n", run, (unsigned long long)a->h.step, zf_status_text((enum zf_status)a->code));
+    fflush(stdout);
+}
+
+enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options *o, int *code, struct zf_err *e)
+{
+    struct zf_app a = {.feed = feed, .o = o};
+    struct loop l = {.a = &a, .second = -1, .tokens = TYPING_BURST, .counted = zf_clock()};
+    struct zf_screen_facts facts;
+    struct zf_prompt_hooks hooks = {.ctx = &a, .line = typed_line, .matches = show_matches, .complete = candidates};
+    char *history = history_file();
+    *code = ZF_OK;
+    begin(&a, zf_replay_is(feed) ? ZF_LINK_REPLAY : o->elsewhere ? ZF_LINK_FILES : ZF_LINK_LIVE);
+    signal(SIGPIPE, SIG_IGN);
+    enum zf_status s = zf_screen_signals() < 0 ? zf_fail_errno(e, NULL, "cannot wait for signals") : ZF_OK;
+    if (!s && !zf_prompt_open(&hooks, history)) s = zf_fail_memory(e, "the prompt");
+    if (!s && (s = zf_screen_open(&facts, e)) == ZF_USAGE) *code = -1;
+    if (!s) {
+        choose_looks(&a.v, o, facts.utf8, facts.braille, facts.colours);
+        a.c.shades = facts.colours < 256;
+        a.speed = o->speed > 0 && isfinite(o->speed) ? o->speed : 1;
+        if (zf_replay_is(feed)) a.v.speed = zf_replay_speed_of(feed);
+        if (zf_replay_is(feed) && o->from) zf_replay_seek(feed, &a.h, o->from, e);
+        if (o->notice) zf_app_say(&a, ZF_STYLE_WARN, "%s", o->notice);
+        zf_prompt_resize(facts.cols);
+        run(&l);
+        zf_screen_close();
+        if (a.v.link != ZF_LINK_LIVE && a.v.link != ZF_LINK_FILES && a.v.link != ZF_LINK_REPLAY) *code = a.code;
+        farewell(&a);
+    }
+    zf_prompt_close();
+    finish(&a);
+    free(history);
+    return s;
+}
+
+enum zf_status zf_snapshot(const char *run, int cols, int rows, uint64_t step, const struct zf_console_options *o, struct zf_err *e)
+{
+    struct zf_feed *feed;
+    struct zf_app a = {.o = o};
+    ZF_TRY(zf_feed_replay(&feed, run, INFINITY, e));
+    a.feed = feed;
+    begin(&a, ZF_LINK_REPLAY);
+    enum zf_status s = ZF_OK;
+    for (bool more = true; !s && more && !step;) s = feed->type->take(feed, &a.h, 1, &more, e);
+    if (!s && step) s = zf_replay_seek(feed, &a.h, step, e);
+    choose_looks(&a.v, o, true, true, 256);
+    a.c.shades = true;
+    a.v.speed = zf_replay_speed_of(feed);
+    compose(&a, cols, rows);
+    char *text = s ? NULL : zf_canvas_text(&a.c, false);
+    if (!s && !text) s = zf_fail_memory(e, "a frame");
+    if (!s && (fputs(text, stdout) < 0 || fflush(stdout))) s = zf_fail_errno(e, "stdout", "cannot write the frame");
+    free(text);
+    finish(&a);
+    feed->type->close(feed);
+    return s;
+}

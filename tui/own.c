@@ -1,0 +1,214 @@
+/* The console's own commands: they change the view, and nothing else. */
+#include "tui/app_impl.h"
+
+#include "core/base/file.h"
+#include "core/session/commands.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const panel_words[ZF_PANELS] = {
+#define X(name, word) #word,
+    ZF_PANEL_MAP(X)
+#undef X
+};
+
+int zf_app_panel(const char *name)
+{
+    if (name[0] >= '1' && name[0] < '1' + ZF_PANELS && !name[1]) return name[0] - '1';
+    for (int i = 0; i < ZF_PANELS; i++)
+        if (!strcmp(name, panel_words[i])) return i;
+    return -1;
+}
+
+/* The names of something, as a refusal shows them. */
+static enum zf_status unknown(const char *what, const char *name, const char *const *names, size_t count, struct zf_err *e)
+{
+    char list[256] = "";
+    for (size_t i = 0; i < count; i++) snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", i ? ", " : "", names[i]);
+    const char *near = zf_nearest(name, names, count);
+    return zf_fail(e, ZF_USAGE, NULL, "there is no %s `%s`; %s%s%s%s are there", what, name, near ? "the nearest is " : "",
+                   near ? near : "", near ? "; " : "", list);
+}
+
+static enum zf_status find_panel(const struct zf_command *c, int *panel, struct zf_err *e)
+{
+    *panel = zf_app_panel(c->word[0]);
+    return *panel >= 0 ? ZF_OK : unknown("panel", c->word[0], panel_words, ZF_PANELS, e);
+}
+
+static void focus_on_something(struct zf_view *v)
+{
+    for (int i = 0; i < ZF_PANELS && !v->shown[v->focus]; i++)
+        if (v->shown[i]) v->focus = (enum zf_panel_id)i;
+}
+
+static enum zf_status panel(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
+{
+    struct zf_view fresh;
+    int id;
+    if (!c->count) {
+        char list[256] = "";
+        for (int i = 0; i < ZF_PANELS; i++)
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d %s%s", i ? "  " : "", i + 1, panel_words[i],
+                     a->v.shown[i] ? "" : " (hidden)");
+        zf_app_say(a, ZF_STYLE_TEXT, "%s", list);
+        return ZF_OK;
+    }
+    if (!strcmp(c->word[0], "all")) {
+        zf_view_init(&fresh, &a->h);
+        memcpy(a->v.shown, fresh.shown, sizeof fresh.shown);
+        a->v.focus = fresh.focus;
+        a->v.zoomed = -1;
+        return ZF_OK;
+    }
+    ZF_TRY(find_panel(c, &id, e));
+    if (a->v.zoomed >= 0 && a->v.zoomed != id) { /* another one in its place: what is zoomed stays so */
+        a->v.shown[id] = true;
+        a->v.zoomed = id;
+        a->v.focus = (enum zf_panel_id)id;
+        return ZF_OK;
+    }
+    a->v.shown[id] = !a->v.shown[id];
+    if (a->v.shown[id])
+        a->v.focus = (enum zf_panel_id)id;
+    else if (a->v.zoomed == id)
+        a->v.zoomed = -1;
+    focus_on_something(&a->v);
+    return ZF_OK;
+}
+
+static enum zf_status zoom(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
+{
+    int id = (int)a->v.focus;
+    if (c->count) ZF_TRY(find_panel(c, &id, e));
+    a->v.zoomed = a->v.zoomed == id || (!c->count && a->v.zoomed >= 0) ? -1 : id;
+    a->v.focus = (enum zf_panel_id)id;
+    a->v.shown[id] = true;
+    return ZF_OK;
+}
+
+static enum zf_status smooth(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
+{
+    char *end = NULL;
+    const char *word = c->count ? c->word[0] : "";
+    double n = strtod(word, &end);
+    if (!c->count) {
+        zf_app_command(a, ".smooth");
+        return ZF_OK;
+    }
+    if (!strcmp(word, "none") || !strcmp(word, "off"))
+        n = 0;
+    else if (*end || !(n >= 0 && n <= 1e9) || n != floor(n))
+        return zf_fail(e, ZF_USAGE, NULL, "`%s` is no number of steps; 0 (none) to 1000000000 is expected", word);
+    a->v.smooth = (uint64_t)n;
+    return ZF_OK;
+}
+
+static enum zf_status scale(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
+{
+    static const char *const words[] = {"log", "linear", "fixed", "relative"};
+    enum { LOG, LINEAR, FIXED, RELATIVE };
+    size_t i = 0;
+    if (!c->count) {
+        if (a->v.focus == ZF_PANEL_CHANNELS)
+            a->v.fixed_scale = !a->v.fixed_scale;
+        else
+            a->v.log_scale = !a->v.log_scale;
+        return ZF_OK;
+    }
+    const char *word = !strcmp(c->word[0], "lin") ? "linear" : c->word[0];
+    while (i <= RELATIVE && strcmp(word, words[i])) i++;
+    if (i > RELATIVE) return unknown("scale", word, words, sizeof words / sizeof *words, e);
+    if (i <= LINEAR)
+        a->v.log_scale = i == LOG;
+    else
+        a->v.fixed_scale = i == FIXED;
+    return ZF_OK;
+}
+
+/* The one named, or the next. */
+static enum zf_status choose(const struct zf_command *c, const char *what, const char *const *names, size_t count, unsigned *at,
+                             struct zf_err *e)
+{
+    size_t i = 0;
+    if (!c->count) {
+        *at = (*at + 1) % (unsigned)count;
+        return ZF_OK;
+    }
+    while (i < count && strcmp(c->word[0], names[i])) i++;
+    if (i == count) return unknown(what, c->word[0], names, count, e);
+    *at = (unsigned)i;
+    return ZF_OK;
+}
+
+static enum zf_status theme(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
+{
+    unsigned at = a->v.scheme;
+    ZF_TRY(choose(c, "theme", zf_scheme_names, ZF_SCHEMES, &at, e));
+    a->v.scheme = (enum zf_scheme)at;
+    zf_app_say(a, ZF_STYLE_TEXT, "theme %s", zf_scheme_names[at]);
+    return ZF_OK;
+}
+
+static enum zf_status glyphs(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
+{
+    unsigned at = a->v.glyphs;
+    ZF_TRY(choose(c, "set of glyphs", zf_glyph_names, ZF_GLYPH_SETS, &at, e));
+    a->v.glyphs = (enum zf_glyphs)at;
+    zf_app_say(a, ZF_STYLE_TEXT, "glyphs %s", zf_glyph_names[at]);
+    return ZF_OK;
+}
+
+/* PANEL FILE; what is there is replaced only if that was asked for. */
+static enum zf_status write_file(struct zf_app *a, const struct zf_command *c, bool replace, struct zf_err *e)
+{
+    char name[32], *home = getenv("HOME"), *path = NULL, *quote = NULL;
+    size_t n = strcspn(c->word[0], " \t");
+    const char *rest = c->word[0] + n + strspn(c->word[0] + n, " \t");
+    snprintf(name, sizeof name, "%.*s", (int)n, c->word[0]);
+    int id = n < sizeof name ? zf_app_panel(name) : -1;
+    if (id < 0) return unknown("panel", name, panel_words, ZF_PANELS, e);
+    if (rest[0] == '"' && rest[1] && (quote = strdup(rest + 1))) quote[strcspn(quote, "\"")] = 0;
+    if (quote) rest = quote;
+    enum zf_status s = ZF_OK;
+    if (!*rest)
+        s = zf_fail(e, ZF_USAGE, NULL, "the file is missing; `write PANEL FILE` is expected, FILE ending in .csv, .npy, .svg or .txt");
+    else if (!strncmp(rest, "~/", 2) && home)
+        path = zf_path_join(home, rest + 2);
+    else
+        path = strdup(rest);
+    if (!s && !path) s = zf_fail_memory(e, rest);
+    if (!s && !replace && zf_file_exists(path)) {
+        char *question = NULL;
+        free(a->dialog_command);
+        a->dialog_command = NULL;
+        if (asprintf(&a->dialog_command, ".replace %s", c->word[0]) < 0) a->dialog_command = NULL;
+        if (asprintf(&question, "%s is there already. Replace it?", path) >= 0) zf_app_show(a, ZF_DIALOG_ASK, "write", question);
+        free(question);
+    } else if (!s) {
+        s = zf_write_panel(&a->v, (enum zf_panel_id)id, path, e);
+        if (!s) zf_app_say(a, ZF_STYLE_GOOD, "%s: written, as %s shows it", path, panel_words[id]);
+    }
+    free(path);
+    free(quote);
+    return s;
+}
+
+enum zf_status zf_app_own(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
+{
+    a->dirty = true;
+    switch (c->id) {
+    case ZF_CMD_detach: a->leave = true; return ZF_OK;
+    case ZF_CMD_panel: return panel(a, c, e);
+    case ZF_CMD_zoom: return zoom(a, c, e);
+    case ZF_CMD_smooth: return smooth(a, c, e);
+    case ZF_CMD_scale: return scale(a, c, e);
+    case ZF_CMD_theme: return theme(a, c, e);
+    case ZF_CMD_glyphs: return glyphs(a, c, e);
+    case ZF_CMD_write: return write_file(a, c, c->yes, e);
+    default: return zf_fail(e, ZF_USAGE, c->row->name, "the console does not know this one");
+    }
+}
