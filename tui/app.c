@@ -5,7 +5,6 @@
 #include "tui/screen.h"
 
 #include "core/base/clock.h"
-#include "core/base/file.h"
 
 #include <errno.h>
 #include <math.h>
@@ -42,145 +41,12 @@ struct loop {
     size_t stray_used, stray_lines;
 };
 
-/* --- hooks of the prompt --- */
-
-static void typed_line(void *ctx, const char *text)
-{
-    struct zf_app *a = ctx;
-    if (a->typing == ZF_TYPING_FILTER) {
-        zf_app_filter(a, text);
-        zf_app_typing(a, ZF_TYPING_NOTHING);
-        return;
-    }
-    zf_app_command(a, text);
-}
-
-static void show_matches(void *ctx, char **list, size_t count)
-{
-    struct zf_app *a = ctx;
-    char *text = NULL;
-    size_t size;
-    int widest = 0, cols = a->c.cols > 10 ? a->c.cols : 10, rows = a->c.rows > 9 ? a->c.rows / 3 : 1;
-    for (size_t i = 0; i < count; i++) {
-        int n = zf_text_width(list[i], SIZE_MAX);
-        if (n > widest) widest = n;
-    }
-    if (widest > 40) widest = 40;
-    int across = (cols + 2) / (widest + 2) > 0 ? (cols + 2) / (widest + 2) : 1;
-    size_t most = (size_t)(across * rows), shown = count > most ? most - (most > 1) : count;
-    FILE *to = open_memstream(&text, &size);
-    if (!to) return;
-    for (size_t i = 0; i < shown; i++) {
-        bool last = (i + 1) % (size_t)across == 0 || i + 1 == count;
-        fprintf(to, "%s%*s", list[i], last ? 0 : widest + 2 - zf_text_width(list[i], SIZE_MAX), "");
-        if (last && i + 1 < count) putc('\n', to);
-    }
-    if (shown < count) fprintf(to, "and %zu more", count - shown);
-    if (!fclose(to)) zf_app_say(a, ZF_STYLE_TEXT, "%s", text);
-    free(text);
-}
-
-static void candidates(void *ctx, const char *line, size_t end, struct zf_candidates *out)
-{
-    struct zf_app *a = ctx;
-    if (a->typing == ZF_TYPING_COMMAND) zf_complete(out, &a->h, line, end);
-}
-
-static char *history_file(void)
-{
-    const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    char *directory = NULL, *path = NULL;
-    struct zf_err ignored;
-    if (state && state[0] == '/')
-        directory = zf_path_join(state, "zenflow");
-    else if (home && home[0] == '/')
-        directory = zf_path_join(home, ".local/state/zenflow");
-    if (directory && !zf_directory_make(directory, 0700, &ignored)) path = zf_path_join(directory, "history");
-    free(directory);
-    return path;
-}
-
 /* --- keys --- */
-
-static void click(struct zf_app *a, const struct zf_key_event *k)
-{
-    for (int i = 0; i < ZF_PANELS; i++) {
-        struct zf_rect r = a->layout.panel[i];
-        if (k->x < r.x || k->x >= r.x + r.cols || k->y < r.y || k->y >= r.y + r.rows) continue;
-        a->v.focus = (enum zf_panel_id)i;
-        bool list = i == ZF_PANEL_LOG || i == ZF_PANEL_SAMPLES || i == ZF_PANEL_OPTIONS || i == ZF_PANEL_CHANNELS;
-        if (k->button == 64) zf_app_command(a, list ? ".move 0 -3" : ".span 0.5");
-        if (k->button == 65) zf_app_command(a, list ? ".move 0 3" : ".span 2");
-        a->dirty = true;
-    }
-}
-
-/* Keys that mean the same whether a line is being typed or not. */
-static bool always(struct zf_app *a, const struct zf_key_event *k)
-{
-    switch (k->key) {
-    case 12: a->redraw = true; return true;  /* C-l */
-    case 26: a->suspend = true; return true; /* C-z */
-    case ZF_KEY_FOCUS: return true;
-    case ZF_KEY_MOUSE: click(a, k); return true;
-    default: return false;
-    }
-}
-
-static void prompt_key(struct zf_app *a, const struct zf_key_event *k)
-{
-    bool leaves = (k->key == ZF_KEY_ESCAPE && !zf_prompt_takes_escape()) || k->key == 29; /* C-] */
-    if (leaves) {
-        zf_app_typing(a, ZF_TYPING_NOTHING);
-    } else if (k->key == 3) {
-        zf_prompt_clear();
-    } else if (k->key == ZF_KEY_PAGE_UP || k->key == ZF_KEY_PAGE_DOWN || (k->key >= ZF_KEY_F1 && k->key <= ZF_KEY_F12)) {
-        const struct zf_binding *b = zf_binding_of(k->key);
-        if (b) zf_app_command(a, b->command);
-    } else {
-        zf_prompt_bytes(k->bytes, k->size);
-    }
-    a->dirty = true;
-}
-
-static void dashboard_key(struct zf_app *a, const struct zf_key_event *k)
-{
-    const struct zf_binding *b = zf_binding_of(k->key);
-    if (b) {
-        zf_app_command(a, b->command);
-    } else if (k->key == 3) {
-        zf_app_say(a, ZF_STYLE_TEXT, "Ctrl-C stops nothing here; `q` leaves, and asks whether the run shall go on");
-    } else if (k->key == ZF_KEY_ESCAPE) {
-        if (a->v.zoomed >= 0)
-            a->v.zoomed = -1;
-        else
-            a->v.cursor = false;
-        a->dirty = true;
-    }
-}
-
-static void key(struct zf_app *a, const struct zf_key_event *k)
-{
-    if (k->key == ZF_KEY_PASTE_BEGIN) a->pasting = true;
-    if (a->pasting) {
-        if (a->typing && a->dialog == ZF_DIALOG_NONE) zf_prompt_bytes(k->bytes, k->size);
-        if (k->key == ZF_KEY_PASTE_END) a->pasting = false;
-        a->dirty = true;
-        return;
-    }
-    if (always(a, k) || k->key == ZF_KEY_PASTE_END) return;
-    zf_app_hush(a);
-    if (zf_app_dialog_key(a, k->key)) return;
-    if (a->typing)
-        prompt_key(a, k);
-    else
-        dashboard_key(a, k);
-}
 
 static void take_keys(struct loop *l)
 {
     struct zf_key_event k;
-    while (!l->a->leave && zf_keys_next(&l->keys, &k)) key(l->a, &k);
+    while (!l->a->leave && zf_keys_next(&l->keys, &k)) zf_app_key(l->a, &k);
 }
 
 static void read_keys(struct loop *l, double now)
@@ -464,13 +330,11 @@ enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options 
     struct zf_app a = {.feed = feed, .o = o};
     struct loop l = {.a = &a, .second = -1, .tokens = TYPING_BURST, .counted = zf_clock()};
     struct zf_screen_facts facts;
-    struct zf_prompt_hooks hooks = {.ctx = &a, .line = typed_line, .matches = show_matches, .complete = candidates};
-    char *history = history_file();
     *code = ZF_OK;
     begin(&a, zf_replay_is(feed) ? ZF_LINK_REPLAY : o->elsewhere ? ZF_LINK_FILES : ZF_LINK_LIVE);
     signal(SIGPIPE, SIG_IGN);
     enum zf_status s = zf_screen_signals() < 0 ? zf_fail_errno(e, NULL, "cannot wait for signals") : ZF_OK;
-    if (!s && !zf_prompt_open(&hooks, history)) s = zf_fail_memory(e, "the prompt");
+    if (!s && !zf_app_prompt(&a)) s = zf_fail_memory(e, "the prompt");
     if (!s && (s = zf_screen_open(&facts, e)) == ZF_USAGE) *code = -1;
     if (!s) {
         choose_looks(&a.v, o, facts.utf8, facts.braille, facts.colours);
@@ -487,7 +351,6 @@ enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options 
     }
     zf_prompt_close();
     finish(&a);
-    free(history);
     return s;
 }
 

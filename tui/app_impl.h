@@ -1,5 +1,5 @@
-/* What the parts of the console share: app.c (loop), commands.c (what keys and lines do), talk.c (the trainer's answers), dialog.c (words
- * over the panels), outcome.c (how a run ended). One thread; nothing here blocks. */
+/* What the parts of the console share: app.c (loop), input.c (keys, prompt), commands.c (what keys and lines do), talk.c (the trainer's
+ * answers), dialog.c (words over the panels), outcome.c (how a run ended). One thread; nothing here blocks. */
 #ifndef ZF_TUI_APP_IMPL_H
 #define ZF_TUI_APP_IMPL_H
 
@@ -55,6 +55,10 @@ struct zf_app {
     bool dirty; /* a person did something */
     int code;
 };
+
+/* input.c */
+bool zf_app_prompt(struct zf_app *a); /* opens it */
+void zf_app_key(struct zf_app *a, const struct zf_key_event *k);
 
 /* commands.c: a line of the prompt or of keys.def. */
 void zf_app_command(struct zf_app *a, const char *line);
