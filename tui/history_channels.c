@@ -308,6 +308,7 @@ static void put_score(struct zf_history *h, const struct zf_channel_entry *x, ui
 bool zf_history_channels(struct zf_history *h, const struct zf_channel_line *l)
 {
     bool known = false;
+    double kept = 0, selections = 0;
     for (size_t i = 0; i < l->entries; i++) known |= h->own.entry[i].matrix != SIZE_MAX;
     if (!known) return false;
     uint64_t newest = h->heat.used ? h->heat.step[h->heat.used - 1] : 0;
@@ -319,7 +320,8 @@ bool zf_history_channels(struct zf_history *h, const struct zf_channel_line *l)
         const struct zf_channel_entry *x = &h->own.entry[i];
         if (x->matrix == SIZE_MAX) continue;
         struct zf_matrix_seen *m = &h->matrix[x->matrix];
-        double energy = l->score && !(x->energy > 0) && x->tops > 3 ? (double)x->top[3] : x->energy;
+        bool all_or_none = !(x->energy > 0 && x->energy < 1); /* one half has every channel: nothing is selected */
+        double energy = l->score && all_or_none && x->tops > 3 ? (double)x->top[3] : x->energy;
         if (!again || m->round != h->own.round) put_energy(h, m, energy);
         if (l->score) {
             put_score(h, x, l->step);
@@ -327,9 +329,11 @@ bool zf_history_channels(struct zf_history *h, const struct zf_channel_line *l)
         }
         m->energy = energy;
         m->kept = x->kept;
+        if (isfinite(x->kept)) kept += x->kept, selections++;
         m->selected = x->selected;
         if (x->has_channels) put_channels(h, m, x);
     }
+    if (selections) zf_series_add(&h->series[ZF_SERIES_KEPT], l->step, kept / selections);
     return true;
 }
 

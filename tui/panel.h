@@ -28,6 +28,11 @@ struct zf_panel {
 };
 extern const struct zf_panel zf_panel_table[ZF_PANELS];
 
+/* Channels: cursor_row counts the matrices that the filter lets through (zoomed on one: rows of its map, from 0). How many there are, and which
+ * matrix row `row` is; SIZE_MAX: none. */
+uint64_t zf_channels_rows(const struct zf_view *v);
+size_t zf_channels_matrix(const struct zf_view *v, uint64_t row);
+
 /* A rectangle for each shown panel (0x0: no room), header, message and prompt lines. Pure; any size from 0x0. */
 struct zf_layout {
     struct zf_rect panel[ZF_PANELS], header, message, prompt;

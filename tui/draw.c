@@ -1,0 +1,144 @@
+/* A whole frame: the header line, and each panel in its frame. */
+#include "tui/panels/parts.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- header ---- */
+
+/* A part of the header; the least important ones go first when there is no room. */
+struct part {
+    char text[96];
+    unsigned style;
+    int rank;
+    bool out;
+};
+enum { PARTS = 12 };
+struct parts {
+    struct part part[PARTS];
+    int count;
+};
+
+static struct part *add(struct parts *p, int rank, unsigned style)
+{
+    struct part *x = &p->part[p->count < PARTS ? p->count++ : PARTS - 1];
+    *x = (struct part){.rank = rank, .style = style};
+    return x;
+}
+
+/* The last part of a path, short. */
+static void tail_of(const char *path, char *to, size_t size)
+{
+    size_t n = path ? strlen(path) : 0;
+    while (n > 1 && path[n - 1] == '/') n--;
+    size_t from = n;
+    while (from > 0 && path[from - 1] != '/') from--;
+    snprintf(to, size, "%.*s", (int)(n - from < 32 ? n - from : 32), path ? path + from : "");
+}
+
+static void state(const struct zf_view *v, struct parts *p)
+{
+    struct part *x = add(p, 1, ZF_STYLE_GOOD);
+    char *to = x->text;
+    size_t size = sizeof x->text;
+    if (v->link == ZF_LINK_REPLAY) {
+        x->style = ZF_STYLE_KEY;
+        if (v->speed > 0 && isfinite(v->speed))
+            snprintf(to, size, "REPLAY x%.3g", v->speed);
+        else
+            snprintf(to, size, "REPLAY%s", v->speed > 0 ? "" : " paused");
+    } else if (v->link == ZF_LINK_LOST) {
+        x->style = ZF_STYLE_BAD;
+        snprintf(to, size, "LOST");
+    } else if (v->link == ZF_LINK_ENDED || v->h->ended) {
+        bool bad = !strcmp(v->h->end_reason, "error");
+        x->style = bad ? ZF_STYLE_BAD : ZF_STYLE_STRONG;
+        snprintf(to, size, "ENDED%s%s", v->h->end_reason[0] ? " " : "", v->h->end_reason);
+    } else if (v->said && *v->said) {
+        if (strstr(v->said, "pause")) x->style = ZF_STYLE_WARN;
+        snprintf(to, size, "%.40s", v->said);
+    } else {
+        snprintf(to, size, "%s", v->link == ZF_LINK_FILES ? "FILES" : "RUN");
+    }
+}
+
+static void collect(const struct zf_view *v, struct parts *p)
+{
+    const struct zf_history *h = v->h;
+    char a[ZF_FORMAT_ROOM], name[40];
+    double loss = zf_history_series(h, ZF_SERIES_LOSS)->last, ms = zf_history_series(h, ZF_SERIES_STEP_MS)->last;
+    bool any = h->step > 0;
+    snprintf(add(p, 8, ZF_STYLE_TITLE)->text, sizeof p->part[0].text, "zenflow");
+    tail_of(v->run, name, sizeof name);
+    if (*name) snprintf(add(p, 5, ZF_STYLE_STRONG)->text, sizeof p->part[0].text, "%s", name);
+    tail_of(h->model, name, sizeof name);
+    if (*name) snprintf(add(p, 9, ZF_STYLE_DIM)->text, sizeof p->part[0].text, "%s", name);
+    state(v, p);
+    if (v->read_only) snprintf(add(p, 6, ZF_STYLE_WARN)->text, sizeof p->part[0].text, "read-only");
+    struct part *step = add(p, 0, ZF_STYLE_TEXT);
+    if (h->steps)
+        snprintf(step->text, sizeof step->text, "step %" PRIu64 "/%" PRIu64, h->step, h->steps);
+    else
+        snprintf(step->text, sizeof step->text, "step %" PRIu64, h->step);
+    if (!any) return;
+    snprintf(add(p, 2, ZF_STYLE_TRAIN)->text, sizeof p->part[0].text, "loss %s", zf_format_value(a, loss));
+    double epoch = zf_history_series(h, ZF_SERIES_EPOCH)->last;
+    if (zf_have(h, ZF_SERIES_EPOCH) && isfinite(epoch))
+        snprintf(add(p, 7, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, "ep %.2f", fmin(epoch, 1e6));
+    if (ms > 0 && isfinite(ms))
+        snprintf(add(p, 4, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, ms < 1000 ? "%s it/s" : "%s s/it",
+                 zf_format_count(a, ms < 1000 ? 1000 / ms : ms / 1000));
+    if (!h->ended) snprintf(add(p, 3, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, "ETA %s", zf_format_seconds(a, zf_history_eta(h)));
+}
+
+static void draw_header(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
+{
+    enum { BAR = 12 };
+    struct parts p = {.count = 0};
+    int cols = 1, x = 1;
+    if (r.rows < 1 || r.cols < 1) return;
+    collect(v, &p);
+    for (int i = 0; i < p.count; i++) cols += zf_text_width(p.part[i].text, SIZE_MAX) + 2;
+    while (cols - 1 > r.cols) { /* two blanks behind the last one do not count, the one before the first does */
+        int worst = -1;
+        for (int i = 0; i < p.count; i++)
+            if (!p.part[i].out && p.part[i].rank > 0 && (worst < 0 || p.part[i].rank > p.part[worst].rank)) worst = i;
+        if (worst < 0) break;
+        p.part[worst].out = true;
+        cols -= zf_text_width(p.part[worst].text, SIZE_MAX) + 2;
+    }
+    if (cols - 1 > r.cols) x = 0;
+    for (int i = 0; i < p.count; i++)
+        if (!p.part[i].out) x += zf_fit(c, r, x, 0, r.cols - x, p.part[i].style, p.part[i].text) + 2;
+    if (v->h->steps && v->h->step <= v->h->steps && r.cols - x >= BAR + 7) {
+        char share[ZF_FORMAT_ROOM];
+        double done = (double)v->h->step / (double)v->h->steps;
+        zf_format_share(share, done);
+        zf_bar(c, r, r.cols - BAR - 7, 0, BAR, done, ZF_STYLE_SMOOTH);
+        zf_text_right(c, (struct zf_rect){r.x, r.y, r.cols - 1, 1}, 0, ZF_STYLE_TEXT, share);
+    }
+}
+
+/* ---- panels ---- */
+
+static void draw_panel(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, int id)
+{
+    const struct zf_panel *p = &zf_panel_table[id];
+    char title[256], note[256] = "";
+    if (r.rows < 5) { /* a frame would take half of it */
+        p->draw(v, c, r);
+        return;
+    }
+    snprintf(title, sizeof title, "%d %s", id + 1, p->title);
+    p->frame(v, title, note, sizeof title);
+    p->draw(v, c, zf_frame(c, r, (int)v->focus == id, title, note));
+}
+
+void zf_draw(const struct zf_view *v, const struct zf_layout *l, struct zf_canvas *c)
+{
+    draw_header(v, c, l->header);
+    for (int i = 0; i < ZF_PANELS; i++)
+        if (l->panel[i].rows > 0 && l->panel[i].cols > 0) draw_panel(v, c, l->panel[i], i);
+}

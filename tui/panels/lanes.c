@@ -1,0 +1,231 @@
+/* Lanes: when each was busy during the newest steps, and where compute waited: a letter and a colour of its own. Recordings and files have
+ * no such lines: there the busy shares of the steps are shown. */
+#include "tui/panels/parts.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LABEL = 8, VALUE = 6 };
+
+static const struct known {
+    const char *name;
+    enum zf_series_id share;
+    int per;
+    uint16_t style;
+} known[] = {
+    {"compute", ZF_SERIES_BUSY_COMPUTE, -1, ZF_STYLE_BUSY}, {"d2h", ZF_SERIES_BUSY_D2H, -1, ZF_STYLE_COPY},
+    {"h2d", ZF_SERIES_BUSY_H2D, -1, ZF_STYLE_UPLOAD},       {"cpu", ZF_SERIES_BUSY_CPU, -1, ZF_STYLE_UP},
+    {"comm", ZF_SERIES_BUSY_COMM, -1, ZF_STYLE_FORWARD},    {"stall", ZF_SERIES_STALL_MS, ZF_SERIES_STEP_MS, ZF_STYLE_STALL},
+};
+enum { KNOWN = sizeof known / sizeof *known };
+
+static uint16_t style_of(const char *lane)
+{
+    for (int i = 0; i < KNOWN; i++)
+        if (!strcmp(lane, known[i].name)) return known[i].style;
+    return ZF_STYLE_BUSY;
+}
+
+/* ---- timeline ---- */
+
+static const struct zf_lane_step *lane_step(const struct zf_history *h, size_t back) /* 0: the newest */
+{
+    return back < h->lane_steps ? &h->lane_step[(h->lane_at + 2 * (size_t)ZF_LANE_STEPS - 1 - back) % ZF_LANE_STEPS] : NULL;
+}
+
+/* The part of from..to that the intervals cover. */
+static double covered(const struct zf_interval_list *l, double from, double to)
+{
+    double sum = 0;
+    for (size_t i = 0; i < l->count; i++) {
+        double a = fmax(from, (double)l->at[i][0]), b = fmin(to, (double)l->at[i][1]);
+        if (b > a) sum += b - a;
+    }
+    return to > from ? fmin(1, sum / (to - from)) : 0;
+}
+
+static uint32_t busy_glyph(const struct zf_canvas *c, double share)
+{
+    static const uint32_t shade[] = {0x2591, 0x2592, 0x2593, 0x2588};
+    static const char ascii[] = ".-=#";
+    int level = share >= 0.9 ? 3 : share >= 0.6 ? 2 : share >= 0.3 ? 1 : 0;
+    return c->glyphs == ZF_GLYPHS_ASCII ? (uint32_t)ascii[level] : shade[level];
+}
+
+/* Steps beside each other share a scale; a new one begins at a line. */
+struct timeline {
+    size_t back, steps; /* this many, behind the newest `back` */
+    double from, seconds;
+};
+
+static struct timeline timeline_of(const struct zf_history *h, size_t back, size_t most)
+{
+    struct timeline t = {.back = back};
+    const struct zf_lane_step *newest = lane_step(h, back);
+    for (size_t i = 0; newest && i < most; i++) {
+        const struct zf_lane_step *s = lane_step(h, back + i);
+        if (!s || !(s->to > s->from) || !isfinite(s->to - s->from) || newest->to - s->from > 1e6 || newest->to < s->from) break;
+        t = (struct timeline){back, i + 1, s->from, newest->to - s->from};
+    }
+    return t;
+}
+
+static const struct zf_interval_list *list_of(const struct zf_lane_step *s, const char *name, bool wait)
+{
+    for (size_t i = 0; i < s->lanes; i++)
+        if (!strcmp(s->lane[i].name, name)) return wait ? &s->lane[i].wait : &s->lane[i].busy;
+    return NULL;
+}
+
+/* Busy and waiting parts of from..to of a lane, over all shown steps. */
+static void shares(const struct zf_history *h, const struct timeline *t, const char *name, double from, double to, double out[2])
+{
+    out[0] = out[1] = 0;
+    for (size_t i = 0; i < t->steps; i++) {
+        const struct zf_lane_step *s = lane_step(h, t->back + i);
+        for (int k = 0; k < 2; k++) {
+            const struct zf_interval_list *l = list_of(s, name, k);
+            if (l && l->at) out[k] += covered(l, from - s->from, to - s->from);
+        }
+    }
+    for (int k = 0; k < 2; k++) out[k] = fmin(1, out[k]);
+}
+
+static void draw_lane(const struct zf_history *h, struct zf_canvas *c, struct zf_rect r, int y, const struct timeline *t, const char *name)
+{
+    char number[ZF_FORMAT_ROOM];
+    double sum = 0, part[2];
+    int n = r.cols - LABEL - VALUE;
+    zf_fit(c, r, 0, y, LABEL - 1, ZF_STYLE_DIM, name);
+    for (int x = 0; x < n; x++) {
+        shares(h, t, name, t->from + t->seconds * x / n, t->from + t->seconds * (x + 1) / n, part);
+        sum += part[0] / n;
+        if (part[1] >= 0.25 && part[1] >= part[0])
+            zf_put(c, r, LABEL + x, y, c->glyphs == ZF_GLYPHS_ASCII ? '!' : 's', ZF_STYLE_STALL);
+        else if (part[0] > 0.02)
+            zf_put(c, r, LABEL + x, y, busy_glyph(c, part[0]), style_of(name));
+    }
+    zf_text_right(c, r, y, ZF_STYLE_TEXT, zf_format_share(number, sum));
+}
+
+/* Where steps begin. */
+static void draw_steps(const struct zf_history *h, struct zf_canvas *c, struct zf_rect r, const struct timeline *t)
+{
+    int n = r.cols - LABEL - VALUE, free_from = 0;
+    zf_fit(c, r, 0, 0, LABEL - 1, ZF_STYLE_DIM, "step");
+    for (size_t i = t->steps; i-- > 0;) {
+        const struct zf_lane_step *s = lane_step(h, t->back + i);
+        char text[32];
+        int x = (int)((s->from - t->from) / t->seconds * n);
+        snprintf(text, sizeof text, "%s%" PRIu64, c->glyphs == ZF_GLYPHS_ASCII ? "|" : "▏", s->step);
+        if (x < free_from || x < 0 || x + zf_text_width(text, SIZE_MAX) > n) continue;
+        free_from = x + zf_text(c, r, LABEL + x, 0, ZF_STYLE_AXIS, text) + 1;
+    }
+}
+
+/* As many lines of time as there is room for; the newest steps are in the last one. */
+static void draw_timeline(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
+{
+    size_t most = r.cols >= 70 ? 4 : 2;
+    int lanes = (int)lane_step(v->h, 0)->lanes, tall = lanes + 2, systems = (r.rows + 1) / tall, y = 0;
+    if (systems < 1) systems = 1;
+    if (systems > ZF_LANE_STEPS / (int)most) systems = ZF_LANE_STEPS / (int)most;
+    for (int k = systems; k-- > 0;) {
+        struct timeline t = timeline_of(v->h, (size_t)k * most, most);
+        if (!t.steps || !(t.seconds > 0) || r.cols < LABEL + VALUE + 8) continue;
+        const struct zf_lane_step *s = lane_step(v->h, t.back);
+        if (r.rows - y > (int)s->lanes) draw_steps(v->h, c, (struct zf_rect){r.x, r.y + y++, r.cols, 1}, &t);
+        for (size_t i = 0; i < s->lanes && y < r.rows; i++) draw_lane(v->h, c, r, y++, &t, s->lane[i].name);
+        y++;
+    }
+    if (!y) zf_say(c, r, "no room for a timeline");
+}
+
+/* ---- shares ---- */
+
+static const struct zf_series *per_of(const struct zf_view *v, const struct known *k)
+{
+    return k->per < 0 ? NULL : zf_history_series(v->h, (enum zf_series_id)k->per);
+}
+
+static void draw_shares(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
+{
+    uint64_t first, last;
+    int n = r.cols - LABEL - VALUE, y = 0;
+    zf_axis_steps(v, &first, &last);
+    double *value = n > 0 && n <= c->cols ? malloc((size_t)n * (sizeof *value + sizeof(float))) : NULL;
+    if (!value) return;
+    float *share = (float *)(value + n);
+    for (int i = 0; i < KNOWN && y < r.rows; i++) {
+        const struct known *k = &known[i];
+        char number[ZF_FORMAT_ROOM];
+        if (!zf_have(v->h, k->share)) continue;
+        zf_sample(zf_history_series(v->h, k->share), per_of(v, k), ZF_HOW_MEAN, first, last, value, n);
+        for (int x = 0; x < n; x++) share[x] = (float)(isnan(value[x]) ? -1 : fmin(1, fmax(0, value[x])));
+        double now = zf_value_now(v, k->share);
+        if (k->per >= 0) now /= fmax(1e-9, zf_value_now(v, (enum zf_series_id)k->per));
+        zf_fit(c, r, 0, y, LABEL - 1, ZF_STYLE_DIM, k->name);
+        zf_spark(c, r, LABEL, y, share, n, k->style);
+        zf_text_right(c, r, y++, ZF_STYLE_TEXT, zf_format_share(number, now));
+    }
+    free(value);
+    if (!y) zf_say(c, r, "no step yet");
+}
+
+void zf_draw_lanes(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
+{
+    if (v->h->lane_steps)
+        draw_timeline(v, c, r);
+    else
+        draw_shares(v, c, r);
+}
+
+void zf_frame_lanes(const struct zf_view *v, char *title, char *note, size_t size)
+{
+    if (v->h->lane_steps) {
+        const struct zf_lane_step *s = lane_step(v->h, 0);
+        zf_append(title, size, "  step %" PRIu64, s->step);
+        if (s->to > s->from && s->to - s->from < 1e6) zf_append(title, size, " in %.4g ms", 1000 * (s->to - s->from));
+        zf_append(note, size, "%s", v->glyphs == ZF_GLYPHS_ASCII ? "# busy ! stall" : "█ busy s stall");
+    } else if (v->h->step) {
+        zf_append(title, size, "  busy shares");
+        zf_append(note, size, "intervals only of a live run");
+    }
+}
+
+void zf_table_lanes(const struct zf_view *v, struct zf_table *out)
+{
+    static const char *const interval[] = {"step", "lane", "waits", "from", "to"};
+    static const char *const share[KNOWN + 1] = {"step", "compute", "d2h", "h2d", "cpu", "comm", "stall"};
+    const struct zf_history *h = v->h;
+    out->column = h->lane_steps ? interval : share;
+    out->columns = h->lane_steps ? 5 : KNOWN + 1;
+    for (size_t i = h->lane_steps; i-- > 0;) {
+        const struct zf_lane_step *s = lane_step(h, i);
+        for (size_t k = 0; k < s->lanes; k++)
+            for (int waits = 0; waits < 2; waits++) {
+                const struct zf_interval_list *l = waits ? &s->lane[k].wait : &s->lane[k].busy;
+                for (size_t n = 0; n < l->count; n++)
+                    zf_table_row(
+                        out, (double[]){(double)s->step, (double)k, waits, s->from + (double)l->at[n][0], s->from + (double)l->at[n][1]},
+                        s->lane[k].name);
+            }
+    }
+    if (h->lane_steps || !h->step) return;
+    enum { MOST = 4096 };
+    uint64_t first, last;
+    zf_view_steps(v, &first, &last);
+    int n = last < first ? 0 : last - first < MOST ? (int)(last - first) + 1 : MOST;
+    for (int k = 0; k < n; k++) {
+        struct zf_span p;
+        double cell[KNOWN + 1];
+        zf_piece_steps(first, last, k, n, &p);
+        cell[0] = (double)p.to;
+        for (int i = 0; i < KNOWN; i++)
+            zf_sample(zf_history_series(h, known[i].share), per_of(v, &known[i]), ZF_HOW_MEAN, p.from, p.to, &cell[i + 1], 1);
+        zf_table_row(out, cell, NULL);
+    }
+}

@@ -1,0 +1,214 @@
+/* Options: value, default, where the value comes from. First what was changed in this run, then what can be changed now, then what only a
+ * restart changes. From the trainer's own table (`show --json`) where it is known, else from what the recording says. */
+#include "core/config/options.h"
+#include "tui/panels/parts.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum group { CHANGED, LIVE, FIXED, GROUPS };
+static const char *const group_words[GROUPS] = {"changed in this run", "can be changed now", "changed by a restart only"};
+
+struct row {
+    const char *name, *fallback;
+    char value[256], origin[256];
+    enum group group;
+    bool usual; /* the default */
+};
+struct list {
+    struct row row[ZF_OPTIONS];
+    int count;
+};
+
+/* ---- values as text ---- */
+
+static void text_of(const json_t *x, char *to, size_t size)
+{
+    *to = 0;
+    if (json_is_string(x))
+        snprintf(to, size, "%s", json_string_value(x));
+    else if (json_is_boolean(x))
+        snprintf(to, size, "%s", json_is_true(x) ? "yes" : "no");
+    else if (json_is_integer(x))
+        snprintf(to, size, "%" JSON_INTEGER_FORMAT, json_integer_value(x));
+    else if (json_is_real(x))
+        snprintf(to, size, "%.6g", json_real_value(x));
+    else if (json_is_array(x))
+        for (size_t i = 0; i < json_array_size(x) && i < 16; i++) {
+            char part[256];
+            const json_t *one = json_array_get(x, i);
+            if (json_is_array(one)) continue;
+            text_of(one, part, sizeof part);
+            zf_append(to, size, "%s%s", i ? ", " : "", part);
+        }
+}
+
+/* "30s", "4k", "2e-5" as a number; false: it is none. */
+static bool number_of(const char *text, double *out)
+{
+    char *end;
+    *out = strtod(text, &end);
+    if (end == text) return false;
+    switch (*end) {
+    case 0: return true;
+    case 's': return !end[1];
+    case 'm': *out *= 60; return !end[1];
+    case 'h': *out *= 3600; return !end[1];
+    case 'k': *out *= 1024; return !end[1];
+    case 'M': *out *= 1 << 20; return !end[1];
+    case 'G': *out *= 1 << 30; return !end[1];
+    default: return false;
+    }
+}
+
+/* The same value, however it is written: 0 stands for the word of a number that has one. */
+static bool same_value(const struct zf_option *o, const char *a, const char *b)
+{
+    double x, y;
+    if (!strcmp(a, b)) return true;
+    bool na = number_of(a, &x), nb = number_of(b, &y);
+    if (na && nb) return fabs(x - y) <= 1e-6 * fmax(fabs(x), fabs(y));
+    if (o->type != ZF_TYPE_INT || !o->choice_count) return false;
+    return (na && x == 0 && !strcmp(b, o->choices[0])) || (nb && y == 0 && !strcmp(a, o->choices[0]));
+}
+
+/* ---- rows ---- */
+
+static const json_t *told(const struct zf_view *v, const char *name)
+{
+    size_t i;
+    const json_t *o;
+    json_array_foreach((json_t *)v->option_rows, i, o)
+    {
+        const char *s = json_string_value(json_object_get(o, "name"));
+        if (s && !strcmp(s, name)) return o;
+    }
+    return NULL;
+}
+
+static void fill(const struct zf_view *v, const struct zf_option *o, struct row *r)
+{
+    const struct zf_history *h = v->h;
+    const json_t *now = json_object_get(h->options, o->name), *start = json_object_get(h->origin_options, o->name), *row = told(v, o->name);
+    *r = (struct row){.name = o->name, .fallback = o->fallback, .group = o->when == ZF_WHEN_RESTART ? FIXED : LIVE};
+    bool changed = now && start && !json_equal(now, start);
+    if (row)
+        text_of(json_object_get(row, "value"), r->value, sizeof r->value);
+    else
+        text_of(now, r->value, sizeof r->value);
+    if (o->type == ZF_TYPE_INT && o->choice_count && !strcmp(r->value, "0")) snprintf(r->value, sizeof r->value, "%s", o->choices[0]);
+    r->usual = same_value(o, r->value, o->fallback);
+    if (changed) {
+        char before[128], as_told[128];
+        text_of(start, before, sizeof before);
+        text_of(now, as_told, sizeof as_told);
+        r->group = CHANGED;
+        snprintf(r->origin, sizeof r->origin, "was %s", before);
+        if (row && !same_value(o, r->value, as_told)) zf_append(r->origin, sizeof r->origin, ", %s until its step", as_told);
+    } else if (row && now && !same_value(o, r->value, (text_of(now, r->origin, sizeof r->origin), r->origin))) {
+        char as_told[128]; /* accepted, not yet in the telemetry: it waits for a step */
+        text_of(now, as_told, sizeof as_told);
+        r->group = CHANGED;
+        snprintf(r->origin, sizeof r->origin, "pending, still %s", as_told);
+    } else if (row && *(const char *)(json_string_value(json_object_get(row, "origin")) ? json_string_value(json_object_get(row, "origin"))
+                                                                                        : "")) {
+        snprintf(r->origin, sizeof r->origin, "%s", json_string_value(json_object_get(row, "origin")));
+    } else {
+        snprintf(r->origin, sizeof r->origin, "%s", r->usual ? "default" : "run.cfg");
+    }
+}
+
+static struct list *list_of(const struct zf_view *v)
+{
+    struct list *l = calloc(1, sizeof *l);
+    if (!l) return NULL;
+    if (!json_object_size(v->h->options) && !json_array_size(v->option_rows)) return l;
+    for (int g = 0; g < GROUPS; g++)
+        for (int i = 0; i < ZF_OPTIONS; i++) {
+            const struct zf_option *o = &zf_option_table[i];
+            struct row *r = &l->row[l->count];
+            if (!json_object_get(v->h->options, o->name) && !told(v, o->name)) continue;
+            fill(v, o, r);
+            if ((int)r->group == g) l->count++;
+        }
+    return l;
+}
+
+static void put_row(struct zf_canvas *c, struct zf_rect r, int y, const struct row *o)
+{
+    int name = r.cols >= 50 ? 21 : r.cols * 2 / 5, value = r.cols >= 50 ? (r.cols - name) / 3 : r.cols - name, x = 0;
+    unsigned style = o->group == CHANGED ? ZF_STYLE_MARK : o->usual ? ZF_STYLE_DIM : ZF_STYLE_TEXT;
+    if (o->group == CHANGED) zf_put(c, r, 0, y, zf_mark_glyph(c, ZF_NOTE_CHANGE), ZF_STYLE_MARK);
+    x = 2;
+    zf_fit(c, r, x, y, name - 3, o->group == CHANGED ? ZF_STYLE_STRONG : style, o->name);
+    zf_fit(c, r, name, y, value - 1, o->group == CHANGED ? ZF_STYLE_STRONG : style, *o->value ? o->value : "-");
+    if (r.cols < 50) return;
+    x = name + value;
+    int fallback = r.cols >= 64 ? 14 : 0;
+    if (fallback) zf_fit(c, r, x, y, fallback - 1, ZF_STYLE_DIM, *o->fallback ? o->fallback : "-");
+    zf_fit(c, r, x + fallback, y, r.cols - x - fallback, o->group == CHANGED ? ZF_STYLE_MARK : ZF_STYLE_DIM, o->origin);
+}
+
+static void put_head(struct zf_canvas *c, struct zf_rect r)
+{
+    int name = 21, value = (r.cols - name) / 3;
+    zf_text(c, r, 2, 0, ZF_STYLE_DIM, "option");
+    zf_text(c, r, name, 0, ZF_STYLE_DIM, "value");
+    if (r.cols >= 64) zf_text(c, r, name + value, 0, ZF_STYLE_DIM, "default");
+    zf_text(c, r, name + value + (r.cols >= 64 ? 14 : 0), 0, ZF_STYLE_DIM, "from");
+}
+
+void zf_draw_options(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
+{
+    struct list *l = list_of(v);
+    uint64_t down = v->scroll[ZF_PANEL_OPTIONS];
+    if (!l || !l->count) {
+        zf_say(c, r, "the options are not known yet");
+        free(l);
+        return;
+    }
+    if (r.cols >= 50 && r.rows >= 4) {
+        put_head(c, r);
+        r.y++;
+        r.rows--;
+    }
+    int lines = l->count, last = -1, y = 0;
+    for (int i = 0; i < l->count; i++) lines += i && l->row[i].group != l->row[i - 1].group;
+    int most = lines + 1 > r.rows ? lines + 1 - r.rows : 0;
+    int skip = down > (uint64_t)most ? most : (int)down;
+    for (int i = 0; i < l->count && y - skip < r.rows; i++) {
+        if ((int)l->row[i].group != last) {
+            if (y >= skip) zf_fit(c, r, 0, y - skip, r.cols, ZF_STYLE_TITLE, group_words[l->row[i].group]);
+            y++;
+        }
+        last = (int)l->row[i].group;
+        if (y >= skip) put_row(c, r, y - skip, &l->row[i]);
+        y++;
+    }
+    free(l);
+}
+
+void zf_frame_options(const struct zf_view *v, char *title, char *note, size_t size)
+{
+    (void)title;
+    if (v->scroll[ZF_PANEL_OPTIONS]) zf_append(note, size, "%" PRIu64 " lines above", v->scroll[ZF_PANEL_OPTIONS]);
+}
+
+/* Words: only text has a place for them. */
+void zf_table_options(const struct zf_view *v, struct zf_table *out)
+{
+    static const char *const column[] = {"option"};
+    struct list *l = list_of(v);
+    out->column = column;
+    if (!l) out->failed = true;
+    for (int i = 0; l && i < l->count; i++) {
+        char text[800];
+        snprintf(text, sizeof text, "%s = %s (default %s; %s)", l->row[i].name, l->row[i].value,
+                 *l->row[i].fallback ? l->row[i].fallback : "none", l->row[i].origin);
+        zf_table_row(out, NULL, text);
+    }
+    free(l);
+}

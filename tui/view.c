@@ -1,0 +1,18 @@
+/* See view.h. */
+#include "tui/view.h"
+
+void zf_view_init(struct zf_view *v, const struct zf_history *h)
+{
+    *v = (struct zf_view){.h = h, .zoomed = -1, .smooth = 30, .matrix = SIZE_MAX, .run = "", .said = "", .speed = 1};
+    for (int i = 0; i < ZF_PANELS; i++) v->shown[i] = true;
+}
+
+void zf_view_steps(const struct zf_view *v, uint64_t *first, uint64_t *last)
+{
+    const struct zf_series *loss = zf_history_series(v->h, ZF_SERIES_LOSS);
+    uint64_t newest = v->h->step ? v->h->step : 1, begin = loss->used && loss->first <= newest ? loss->first : 1;
+    *last = v->to ? v->to : newest;
+    *first = !v->to && v->tail ? (newest > v->tail ? newest - v->tail + 1 : 1) : v->from;
+    if (*first < begin) *first = begin;
+    if (*last < *first) *last = *first;
+}
