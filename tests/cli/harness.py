@@ -220,6 +220,17 @@ def last_step(folder):
     return metrics(folder, "step")[-1]["step"]
 
 
+def kill_what_is_left(folder):
+    """A test that failed half-way may leave a run behind, detached: it would train for ever."""
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as f:
+                if folder.encode() in f.read() and int(pid) != os.getpid():
+                    os.kill(int(pid), 9)
+        except OSError:
+            pass
+
+
 def main():
     module = sys.modules["__main__"]
     tests = [(n, f) for n, f in vars(module).items() if n.startswith("test_") and (len(sys.argv) < 2 or n in sys.argv[1:])]
@@ -241,6 +252,7 @@ def main():
             traceback.print_exc(file=sys.stdout)
             print(f"[  FAILED  ] {name}", flush=True)
         finally:
+            kill_what_is_left(folder)
             shutil.rmtree(folder, ignore_errors=True)
     print(f"[  PASSED  ] {len(passed)} test(s).")
     for word, names in (("SKIPPED ", skipped), ("FAILED  ", failed)):
