@@ -37,6 +37,11 @@ int zf_ticks(double least, double most, bool log, int most_ticks, double out[ZF_
     int n = 0;
     if (most_ticks > ZF_TICKS) most_ticks = ZF_TICKS;
     if (!(most > least) || most_ticks < 1 || !isfinite(most - least)) return 0;
+    if (log && most - least < 0.8) { /* less than a decade: as if it were linear */
+        n = zf_ticks(pow(10, least), pow(10, most), false, most_ticks, out);
+        for (int i = 0; i < n; i++) out[i] = log10(out[i]);
+        return n;
+    }
     if (log && most - least < 12) { /* all of 1, 2, 5; or only the powers, if those are too many */
         static const double parts[] = {1, 2, 5};
         for (int count = 3; count > 0; count -= 2) {
@@ -52,6 +57,7 @@ int zf_ticks(double least, double most, bool log, int most_ticks, double out[ZF_
         }
     }
     double step = zf_nice((most - least) / most_ticks);
+    while (floor(most / step + 1e-9) - ceil(least / step - 1e-9) + 1 > most_ticks) step = zf_nice(1.5 * step);
     n = 0;
     for (double k = ceil(least / step - 1e-9); k * step <= most + 1e-9 * step && n < most_ticks; k++) out[n++] = k * step;
     return n;
@@ -82,7 +88,9 @@ static void axis_y(struct zf_plot *p)
         int y = cell_row(p, value);
         if (y == last_row) continue;
         last_row = y;
-        double step = p->log ? value : n > 1 ? tick[1] - tick[0] : fabs(value) / 10;
+        int other = i ? i - 1 : n > 1;
+        double step = p->log ? fabs(value - pow(10, tick[other])) : fabs(tick[i] - tick[other]);
+        if (n == 1) step = fabs(value) / 10;
         label_text(text, sizeof text, value, step);
         zf_put(p->c, p->all, x, y, at_tick, ZF_STYLE_AXIS);
         zf_fit(p->c, p->all, 0, y, LABEL, ZF_STYLE_AXIS, text);
@@ -98,13 +106,13 @@ static void axis_x(struct zf_plot *p)
     uint32_t line = zf_glyph(c, 0x2500, '-'), at_tick = zf_glyph(c, 0x252c, '+');
     zf_put(c, p->all, x0 - 1, y, zf_glyph(c, 0x2514, '+'), ZF_STYLE_AXIS);
     for (int x = 0; x < p->area.cols; x++) zf_put(c, p->all, x0 + x, y, line, ZF_STYLE_AXIS);
-    int n = zf_ticks((double)p->first, (double)p->last, false, p->area.cols / 9 + 1, tick);
+    int n = zf_ticks((double)p->first, (double)p->last, false, p->area.cols / 12 + 1, tick);
     for (int i = 0, free_from = 0; i < n; i++) {
         char text[ZF_FORMAT_ROOM];
         int x = cell_col(p, (uint64_t)tick[i]);
         if (tick[i] != floor(tick[i])) continue;
         zf_put(c, p->all, x0 + x, y, at_tick, ZF_STYLE_AXIS);
-        if (tick[i] < 99999.5)
+        if (p->last < 100000 || tick[i] < 1)
             snprintf(text, sizeof text, "%.0f", tick[i]);
         else
             zf_format_count(text, tick[i]);

@@ -2,7 +2,7 @@
 #ifndef ZF_TESTS_TUI_FRAME_H
 #define ZF_TESTS_TUI_FRAME_H
 
-#include "core/telemetry/jsonl.h"
+#include "core/base/file.h"
 #include "tui/panel.h"
 
 #include <stdio.h>

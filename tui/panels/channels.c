@@ -272,7 +272,7 @@ static void draw_cursor(struct zf_canvas *c, struct zf_rect r, int x, int rows)
 static void draw_all(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
 {
     uint64_t first, last;
-    struct rows k;
+    struct rows k = {.matrix = NULL};
     int legend = r.rows >= 3, label = r.cols >= 70 ? 16 : r.cols >= 30 ? 12 : 5, now = r.cols >= 40 ? NOW : 0, n = r.cols - label - now;
     zf_axis_steps(v, &first, &last);
     double *value = NULL;

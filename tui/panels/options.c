@@ -19,7 +19,7 @@ struct row {
     bool usual; /* the default */
 };
 struct list {
-    struct row row[ZF_OPTIONS];
+    struct row row[ZF_OPTIONS + 1]; /* one more: that which is looked at */
     int count;
 };
 

@@ -154,8 +154,8 @@ void zf_axis_steps(const struct zf_view *v, uint64_t *first, uint64_t *last)
     if (v->to || *last > UINT64_MAX / 2) return;
     uint64_t span = *last - *first + 1, g = grain(v->tail ? v->tail : span);
     uint64_t behind = v->tail ? (g - *last % g) % g : (g - span % g) % g;
-    uint64_t steps = v->h->steps > *last ? v->h->steps : *last;
-    if (*last + behind > steps) behind = steps - *last;
+    uint64_t steps = v->h->steps >= *last ? v->h->steps : UINT64_MAX;
+    if (behind > steps - *last) behind = steps - *last;
     if (v->tail && *first > 1) *first += behind < span - 1 ? behind : span - 1;
     *last += behind;
 }
