@@ -6,6 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "core/config/options.h"
 #include "tests/tui/frame.h"
 #include "tui/plot.h"
 
@@ -389,6 +390,73 @@ static void hot_channel(void **state)
     zf_history_close(&h);
 }
 
+/* What was changed, what is pending, where the rest comes from, by the trainer's own table. */
+static void options_by_the_trainer(void **state)
+{
+    (void)state;
+    struct zf_history h;
+    struct zf_view v;
+    json_t *rows = json_array();
+    for (int i = 0; i < ZF_OPTIONS; i++) {
+        const struct zf_option *o = &zf_option_table[i];
+        const char *value = !strcmp(o->name, "topk_ratio") ? "0.05" : !strcmp(o->name, "keep") ? "7" : o->fallback;
+        json_array_append_new(rows, json_pack("{ssssssss}", "name", o->name, "value", value, "default", o->fallback, "origin",
+                                              !strcmp(o->name, "swap") ? "x.cfg:3:8" : ""));
+    }
+    zf_history_open(&h);
+    text(&h, "{\"type\":\"start\",\"options\":{\"topk_ratio\":0.1,\"keep\":3,\"grace\":30.0}}");
+    step(&h, 1, 2);
+    text(&h, "{\"type\":\"change\",\"step\":1,\"option\":\"topk_ratio\",\"old\":0.1,\"new\":0.05,\"from_step\":2,\"by\":\"console\"}");
+    zf_view_init(&v, &h);
+    v.option_rows = rows;
+    v.zoomed = ZF_PANEL_OPTIONS;
+    char *frame = frame_of(&v, 120, 100, false);
+    const char *changed = strstr(frame, "changed in this run"), *live = strstr(frame, "can be changed now"),
+               *fixed = strstr(frame, "changed by a restart only"), *ratio = strstr(frame, "topk_ratio"), *keep = strstr(frame, " keep "),
+               *dtype = strstr(frame, " dtype ");
+    assert_true(changed && live && fixed && ratio && keep && dtype);
+    assert_true(changed < ratio && ratio < live && keep < live && live < fixed && fixed < dtype);
+    assert_non_null(strstr(ratio, "was 0.1"));
+    assert_true(strstr(keep, "pending, still 3") && strstr(keep, "pending") < live);
+    assert_non_null(strstr(frame, "x.cfg:3:8"));
+    assert_true(strstr(frame, " grace ") > live); /* 30.0 is 30s */
+    free(frame);
+    for (uint64_t down = 0; down < 120; down += 7) { /* scrolled past the end, the last ones stay */
+        v.scroll[ZF_PANEL_OPTIONS] = down;
+        frame = frame_of(&v, 60, 20, false);
+        assert_non_null(strstr(frame, "9 options"));
+        if (down > 100) assert_non_null(strstr(frame, "trace_steps"));
+        free(frame);
+    }
+    zf_history_close(&h);
+    json_decref(rows);
+}
+
+/* All on the device: no host buffers, and locality is told all the same, by the best tenth of the channels. */
+static void without_a_cpu_half(void **state)
+{
+    (void)state;
+    struct zf_history h;
+    struct zf_view v;
+    zf_history_open(&h);
+    text(&h,
+         "{\"type\":\"start\",\"strategy\":\"gpu_only\",\"options\":{\"topk_ratio\":0.1},\"matrices\":[{\"name\":\"m.0.w\",\"channels\":16,"
+         "\"length\":8}]}");
+    step(&h, 1, 2);
+    text(&h, "{\"type\":\"score\",\"step\":1,\"matrices\":[{\"name\":\"m.0.w\",\"bins\":[-1.0],\"top\":[0.1,0.2,0.3,0.64,0.7,0.8],"
+             "\"selected_energy\":1.0}]}");
+    zf_view_init(&v, &h);
+    v.zoomed = ZF_PANEL_BUFFERS;
+    char *frame = frame_of(&v, 100, 24, false);
+    assert_non_null(strstr(frame, "no CPU half"));
+    free(frame);
+    v.zoomed = ZF_PANEL_CHANNELS;
+    frame = frame_of(&v, 100, 24, false);
+    assert_true(strstr(frame, "best 10 %") && strstr(frame, "L0 w") && strstr(frame, "64 %"));
+    free(frame);
+    zf_history_close(&h);
+}
+
 static void ticks(void **state)
 {
     (void)state;
@@ -523,6 +591,8 @@ int main(void)
         cmocka_unit_test(calm),
         cmocka_unit_test(cursor_tells_values),
         cmocka_unit_test(hot_channel),
+        cmocka_unit_test(options_by_the_trainer),
+        cmocka_unit_test(without_a_cpu_half),
         cmocka_unit_test(ticks),
         cmocka_unit_test(pieces),
         cmocka_unit_test(numbers),
