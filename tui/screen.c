@@ -137,13 +137,19 @@ static const char *pick_term(const char *term)
     return NULL;
 }
 
-/* ncurses would take these four over. */
+static void leave_alone(int number)
+{
+    (void)number;
+}
+
+/* ncurses takes signals over that have their default action, and then has SIGTSTP ignored during each frame, which loses one that waits. */
 static SCREEN *new_screen(const char *term)
 {
     static const int theirs[] = {SIGINT, SIGTERM, SIGTSTP, SIGWINCH};
-    struct sigaction before[4];
-    for (int i = 0; i < 4; i++) sigaction(theirs[i], NULL, &before[i]);
-    unsetenv("LINES"); /* the terminal knows better; without the two use_env(FALSE) fails where terminfo has no size (linux) */
+    struct sigaction nothing = {.sa_handler = leave_alone}, before[4];
+    sigemptyset(&nothing.sa_mask);
+    for (int i = 0; i < 4; i++) sigaction(theirs[i], &nothing, &before[i]);
+    unsetenv("LINES"); /* stale ones would be believed */
     unsetenv("COLUMNS");
     SCREEN *screen = newterm(term, s.sink, stdin);
     for (int i = 0; i < 4; i++) sigaction(theirs[i], &before[i], NULL);
