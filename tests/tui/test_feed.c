@@ -1,0 +1,557 @@
+/* Feeds: a live run with a real socket (the trainer's own server) and a file that is written as it is, files that grow, are cut and torn,
+ * recordings with a clock. What a feed gives must be what the file says, no more and no less. */
+#include "tests/session/support.h"
+
+#include "core/base/clock.h"
+#include "core/base/file.h"
+#include "core/session/control.h"
+#include "core/session/lock.h"
+#include "core/telemetry/jsonl.h"
+#include "tui/feed.h"
+
+#include <fcntl.h>
+#include <math.h>
+#include <pthread.h>
+#include <sys/stat.h>
+
+static const char start_line[] =
+    "{\"type\":\"start\",\"version\":\"0.1.0\",\"model\":\"sky\",\"options\":{\"steps\":0},\"matrices\":[{\"name\":\"q\","
+    "\"channels\":128,\"length\":4},{\"name\":\"k\",\"channels\":8,\"length\":4}],\"attempt\":1}\n";
+
+/* ---- a made-up trainer ---- */
+
+static struct {
+    struct zf_jsonl file;
+    struct zf_control *control;
+    struct zf_lock *lock;
+    uint64_t step;
+    bool asked_yes;
+} t;
+
+static char *at_once(void *ctx, const struct zf_request *r, bool *ok)
+{
+    (void)ctx;
+    if (strcmp(r->command, "status") != 0) return NULL;
+    *ok = true;
+    return strdup("training");
+}
+
+static void trainer_begin(void)
+{
+    static const struct zf_control_hooks hooks = {.at_once = at_once};
+    static const struct zf_lock_options none = {0};
+    struct zf_err e;
+    char note[256];
+    memset(&t, 0, sizeof t);
+    if (zf_lock_acquire(&t.lock, root, &none, note, sizeof note, &e) || zf_control_start(&t.control, root, &hooks, &e) ||
+        zf_jsonl_open(&t.file, at("metrics.jsonl"), &e))
+        fail_msg("%s", e.message);
+    zf_lock_socket(t.lock, zf_control_path(t.control));
+}
+
+static void trainer_end(bool clean)
+{
+    zf_control_stop(t.control);
+    zf_jsonl_close(&t.file);
+    if (clean) zf_lock_release(t.lock);
+}
+
+/* As the trainer does: into the file, then to the clients. */
+static void tell(const char *line)
+{
+    size_t n = strlen(line);
+    assert_int_equal(zf_jsonl_append(&t.file, line, n), 0);
+    zf_control_publish(t.control, line, n);
+}
+
+static void say(const char *type, const char *rest)
+{
+    char line[512];
+    snprintf(line, sizeof line, "{\"type\":\"%s\",\"step\":%llu%s}\n", type, (unsigned long long)t.step, rest);
+    tell(line);
+}
+
+static void train(uint64_t steps)
+{
+    char rest[256];
+    while (steps--) {
+        t.step++;
+        snprintf(rest, sizeof rest, ",\"time\":%.3f,\"loss\":%.4f,\"step_ms\":10.0,\"groups\":[]", (double)t.step * 0.01,
+                 3.0 / (double)t.step);
+        say("step", rest);
+        if (t.step % 10 == 0) say("mark", ",\"text\":\"every ten\"");
+        if (t.step % 16 == 0) say("score", ",\"matrices\":[{\"name\":\"q\",\"bins\":[1.5],\"top\":[0.5],\"selected_energy\":0.25}]");
+        say("lanes_not", "");
+    }
+}
+
+/* ---- what a console does ---- */
+
+/* Takes until nothing is left; for a socket: until this step, at most ten seconds. */
+static enum zf_status drain(struct zf_feed *f, struct zf_history *h, uint64_t step, struct zf_err *e)
+{
+    double until = zf_clock() + 10;
+    for (bool more = true; zf_clock() < until;) {
+        enum zf_status s = f->type->take(f, h, 0.005, &more, e);
+        if (s) return s;
+        if (!more && h->step >= step) return ZF_OK;
+        if (!more) usleep(1000);
+    }
+    fail_msg("step %llu, not %llu", (unsigned long long)h->step, (unsigned long long)step);
+    return ZF_OK;
+}
+
+static void answers(struct zf_feed *f, struct zf_history *h, struct zf_answer *out)
+{
+    struct zf_err e;
+    bool more;
+    for (int i = 0; i < 5000; i++) {
+        assert_int_equal(f->type->take(f, h, 0.005, &more, &e), ZF_OK);
+        if (f->type->answer(f, out)) return;
+        usleep(1000);
+    }
+    fail_msg("no answer");
+}
+
+static unsigned marks(const struct zf_history *h)
+{
+    unsigned n = 0;
+    for (size_t i = 0; i < h->notes.count; i++) n += h->notes.list[i].kind == ZF_NOTE_MARK;
+    return n;
+}
+
+static void exactly(const struct zf_history *h, uint64_t steps)
+{
+    struct zf_bucket b = zf_series_between(&h->series[ZF_SERIES_LOSS], 0, UINT64_MAX);
+    assert_int_equal(h->step, steps);
+    assert_int_equal(b.count, steps);
+    assert_true(b.least == (float)round(3e4 / (double)steps) / 1e4f || b.count != steps || fabsf(b.least - 3.0f / (float)steps) < 1e-4f);
+    assert_int_equal(marks(h), steps / 10);
+}
+
+/* ---- live ---- */
+
+static void a_live_run(void **unused)
+{
+    (void)unused;
+    struct zf_feed *f;
+    struct zf_history h;
+    struct zf_err e;
+    struct zf_answer a;
+    zf_history_open(&h);
+    trainer_begin();
+    tell(start_line);
+    train(995);
+    assert_int_equal(zf_feed_live(&f, root, &e), ZF_OK);
+    train(500); /* before it reads */
+    assert_int_equal(drain(f, &h, 1495, &e), ZF_OK);
+    exactly(&h, 1495);
+    for (int i = 0; i < 20; i++) {
+        train(7);
+        assert_int_equal(drain(f, &h, t.step, &e), ZF_OK);
+    }
+    exactly(&h, 1635);
+    assert_int_equal(h.heat.used, 1635 / 16);
+    assert_true(f->type->fd(f) >= 0);
+    assert_true(f->type->now(f) >= 16.35 && f->type->now(f) < 17.5);
+    assert_string_equal(h.model, "sky");
+
+    assert_int_equal(f->type->ask(f, 7, "status", false, &e), ZF_OK); /* at once */
+    answers(f, &h, &a);
+    assert_true(a.id == 7 && a.ok && !a.ask && !strcmp(a.text, "training"));
+    assert_int_equal(f->type->ask(f, 8, "set learning_rate 1", false, &e), ZF_OK); /* by the trainer, with a question */
+    assert_int_equal(f->type->ask(f, 9, "set learning_rate 1", true, &e), ZF_OK);
+    for (int i = 0; i < 2; i++) {
+        struct zf_request *r = NULL;
+        while (!r) {
+            zf_control_wait(t.control, 1);
+            r = zf_control_next(t.control);
+        }
+        assert_string_equal(r->by, "console");
+        assert_int_equal(r->yes, i);
+        zf_control_answer(t.control, r, r->yes, !r->yes, r->yes ? "done" : "really?");
+    }
+    answers(f, &h, &a);
+    assert_true(a.id == 8 && !a.ok && a.ask && !strcmp(a.text, "really?"));
+    answers(f, &h, &a);
+    assert_true(a.id == 9 && a.ok && !a.ask && !strcmp(a.text, "done"));
+    assert_false(f->type->answer(f, &a));
+    assert_int_equal(f->type->ask(f, 1, "mark \xff", false, &e), ZF_USAGE);
+    char *longest = malloc(70000);
+    assert_non_null(longest);
+    memset(longest, 'x', 69999);
+    longest[69999] = 0;
+    assert_int_equal(f->type->ask(f, 1, longest, false, &e), ZF_USAGE);
+    free(longest);
+
+    train(3);
+    say("end", ",\"reason\":\"done\",\"code\":0");
+    trainer_end(true);
+    assert_int_equal(drain(f, &h, t.step, &e), ZF_OK);
+    for (int i = 0; i < 200 && !h.ended; i++) {
+        bool more;
+        assert_int_equal(f->type->take(f, &h, 0.01, &more, &e), ZF_OK);
+        usleep(1000);
+    }
+    assert_true(h.ended);
+    exactly(&h, 1638);
+    bool more;
+    for (int i = 0; i < 3; i++) assert_int_equal(f->type->take(f, &h, 0.01, &more, &e), ZF_OK); /* it stays ended */
+    f->type->close(f);
+    zf_history_close(&h);
+}
+
+static void *train_on(void *count)
+{
+    train(*(uint64_t *)count);
+    return NULL;
+}
+
+/* While the trainer writes as fast as it can, consoles come at any moment. */
+static void no_gap_and_no_double(void **unused)
+{
+    (void)unused;
+    struct zf_err e;
+    pthread_t thread;
+    uint64_t steps = 20000;
+    trainer_begin();
+    tell(start_line);
+    train(10);
+    assert_int_equal(pthread_create(&thread, NULL, train_on, &steps), 0);
+    struct zf_feed *f[6];
+    struct zf_history h[6];
+    for (int i = 0; i < 6; i++) {
+        bool more = true;
+        assert_int_equal(zf_feed_live(&f[i], root, &e), ZF_OK);
+        zf_history_open(&h[i]);
+        usleep((useconds_t)i * 3000);
+        for (int k = 0; k < 5; k++)
+            for (int j = 0; j <= i; j++) assert_int_equal(f[j]->type->take(f[j], &h[j], 0.005, &more, &e), ZF_OK);
+    }
+    pthread_join(thread, NULL);
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(drain(f[i], &h[i], 20010, &e), ZF_OK);
+        assert_int_equal(h[i].step, 20010);
+        assert_int_equal(zf_series_between(&h[i].series[ZF_SERIES_LOSS], 0, UINT64_MAX).count, 20010);
+        assert_int_equal(marks(&h[i]), 2001);
+    }
+    trainer_end(true);
+    for (int i = 0; i < 6; i++) {
+        f[i]->type->close(f[i]);
+        zf_history_close(&h[i]);
+    }
+}
+
+/* Away for so long that the trainer gave up telling it: all is there when it is back. */
+static void lost_lines_are_read_from_the_file(void **unused)
+{
+    (void)unused;
+    struct zf_feed *f;
+    struct zf_history h;
+    struct zf_err e;
+    zf_history_open(&h);
+    trainer_begin();
+    tell(start_line);
+    train(100);
+    assert_int_equal(zf_feed_live(&f, root, &e), ZF_OK);
+    assert_int_equal(drain(f, &h, 100, &e), ZF_OK);
+    zf_history_watch(&h, 1);
+    for (int i = 0; i < 60 && !zf_control_lost(t.control); i++) {
+        train(1000);
+        usleep(20000);
+    }
+    assert_true(zf_control_lost(t.control) > 0);
+    for (int i = 0; i < 400; i++) { /* it is told when it has read what waits */
+        bool more;
+        if (i % 20 == 0) train(1);
+        assert_int_equal(f->type->take(f, &h, 0.02, &more, &e), ZF_OK);
+        usleep(500);
+    }
+    train(1);
+    assert_int_equal(drain(f, &h, t.step, &e), ZF_OK);
+    assert_int_equal(zf_series_between(&h.series[ZF_SERIES_LOSS], 0, UINT64_MAX).count, t.step);
+    assert_int_equal(marks(&h), t.step / 10 < ZF_NOTES_MOST ? t.step / 10 : marks(&h));
+    assert_int_equal(h.map.matrix, 1);
+    trainer_end(true);
+    f->type->close(f);
+    zf_history_close(&h);
+}
+
+static void a_trainer_that_dies(void **unused)
+{
+    (void)unused;
+    struct zf_feed *f;
+    struct zf_history h;
+    struct zf_err e = {0};
+    zf_history_open(&h);
+    assert_int_equal(zf_feed_live(&f, root, &e), ZF_BUSY); /* nobody */
+    trainer_begin();
+    tell(start_line);
+    train(20);
+    assert_int_equal(zf_feed_live(&f, root, &e), ZF_OK);
+    assert_int_equal(drain(f, &h, 20, &e), ZF_OK);
+    train(5);
+    trainer_end(true);
+    bool more;
+    enum zf_status s = ZF_OK;
+    for (int i = 0; i < 1000 && !s; i++) {
+        s = f->type->take(f, &h, 0.01, &more, &e);
+        usleep(1000);
+    }
+    assert_int_equal(s, ZF_BUSY);
+    assert_non_null(strstr(e.message, "gone"));
+    exactly(&h, 25);
+    assert_int_equal(f->type->ask(f, 1, "status", false, &e), ZF_DIFFERENT);
+    f->type->close(f);
+
+    FILE *torn = fopen(at("metrics.jsonl"), "a"); /* its last words are in the file alone */
+    assert_non_null(torn);
+    fclose(torn);
+    zf_history_close(&h);
+}
+
+/* A socket that says anything at all. */
+static void a_hostile_socket(void **unused)
+{
+    (void)unused;
+    static const char *const lines[] = {
+        "{\"id\":1}\n",
+        "{\"id\":null,\"ok\":false,\"text\":\"full\"}\n",
+        "{\"id\":1,\"ok\":7,\"text\":[]}\n",
+        "{\"id\":1e99,\"ok\":true}\n",
+        "\xff\n",
+        "\n",
+        "{\"type\":\"note\",\"text\":",
+        "\n{\"type\":\"note\",\"text\":5,\"lost\":\"x\"}\n",
+        "[[[[[[\n",
+        "{\"id\":\"x\",\"ok\":true,\"text\":\"\\u0000\"}\n",
+    };
+    struct zf_feed *f;
+    struct zf_history h;
+    struct zf_err e;
+    struct zf_answer a;
+    bool more;
+    zf_history_open(&h);
+    trainer_begin();
+    tell(start_line);
+    train(5);
+    assert_int_equal(zf_feed_live(&f, root, &e), ZF_OK);
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) zf_control_publish(t.control, lines[i], strlen(lines[i]));
+    train(5);
+    assert_int_equal(drain(f, &h, 10, &e), ZF_OK);
+    unsigned n = 0;
+    for (int i = 0; i < 300; i++) {
+        assert_int_equal(f->type->take(f, &h, 0.01, &more, &e), ZF_OK);
+        while (f->type->answer(f, &a)) n++;
+        usleep(500);
+    }
+    assert_int_equal(n, 4);
+    exactly(&h, 10);
+    trainer_end(true);
+    f->type->close(f);
+    zf_history_close(&h);
+}
+
+/* ---- files ---- */
+
+static void append(const char *text)
+{
+    FILE *f = fopen(at("metrics.jsonl"), "a");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+static void append_steps(uint64_t from, uint64_t to, double time)
+{
+    FILE *f = fopen(at("metrics.jsonl"), "a");
+    assert_non_null(f);
+    for (; from <= to; from++)
+        fprintf(f, "{\"type\":\"step\",\"step\":%llu,\"time\":%.3f,\"loss\":%.4f}\n", (unsigned long long)from, (double)from * time,
+                3.0 / (double)from);
+    fclose(f);
+}
+
+static void files_that_grow(void **unused)
+{
+    (void)unused;
+    static const struct zf_lock_options none = {0};
+    struct zf_feed *f;
+    struct zf_history h;
+    struct zf_err e;
+    struct zf_lock *lock;
+    char note[256];
+    zf_history_open(&h);
+    assert_int_equal(zf_feed_files(&f, root, &e), ZF_USAGE);
+    assert_int_equal(zf_lock_acquire(&lock, root, &none, note, sizeof note, &e), ZF_OK);
+    append(start_line);
+    append_steps(1, 3000, 0.5);
+    assert_int_equal(zf_feed_files(&f, root, &e), ZF_OK);
+    assert_int_equal(drain(f, &h, 3000, &e), ZF_OK);
+    assert_true(f->type->now(f) >= 1500 && f->type->now(f) < 1520);
+    assert_int_equal(f->type->fd(f), -1);
+    assert_int_equal(f->type->ask(f, 1, "pause", false, &e), ZF_DIFFERENT);
+    assert_non_null(strstr(e.message, "ssh -t "));
+    append("{\"type\":\"step\",\"step\":3001,\"time\":15"); /* torn: its rest comes later */
+    bool more;
+    assert_int_equal(f->type->take(f, &h, 0.01, &more, &e), ZF_OK);
+    assert_int_equal(h.step, 3000);
+    append("00.5,\"loss\":1.5}\n{\"type\":\"mark\",\"step\":3001,\"text\":\"x\"}\n");
+    assert_int_equal(drain(f, &h, 3001, &e), ZF_OK);
+    assert_int_equal(h.bad, 0);
+    zf_history_watch(&h, 1);
+
+    assert_int_equal(truncate(at("metrics.jsonl"), 60000), 0); /* a resume cuts it back, in the middle of a line at worst */
+    append("\n{\"type\":\"resume\",\"step\":900,\"attempt\":2}\n");
+    append_steps(901, 1000, 0.5);
+    for (int i = 0; i < 100 && h.step != 1000; i++) assert_int_equal(f->type->take(f, &h, 0.01, &more, &e), ZF_OK);
+    assert_int_equal(h.step, 1000);
+    assert_int_equal(zf_series_between(&h.series[ZF_SERIES_LOSS], 0, UINT64_MAX).count, 1000);
+    assert_int_equal(marks(&h), 0);
+    assert_int_equal(h.attempt, 2);
+    assert_int_equal(h.map.matrix, 1);
+
+    assert_int_equal(rename(at("metrics.jsonl"), at("metrics.cut-1.jsonl")), 0); /* or another takes its place */
+    append(start_line);
+    append_steps(1, 10, 0.5);
+    for (int i = 0; i < 100 && h.step != 10; i++) assert_int_equal(f->type->take(f, &h, 0.01, &more, &e), ZF_OK);
+    assert_int_equal(h.step, 10);
+
+    zf_lock_release(lock); /* gone without an end */
+    append_steps(11, 12, 0.5);
+    enum zf_status s = ZF_OK;
+    for (int i = 0; i < 40 && !s; i++) {
+        s = f->type->take(f, &h, 0.01, &more, &e);
+        usleep(50000);
+    }
+    assert_int_equal(s, ZF_BUSY);
+    assert_int_equal(h.step, 12);
+    assert_int_equal(f->type->ask(f, 1, "pause", false, &e), ZF_DIFFERENT);
+    f->type->close(f);
+    zf_history_close(&h);
+}
+
+static void lines_that_are_no_lines(void **unused)
+{
+    (void)unused;
+    struct zf_feed *f;
+    struct zf_history h;
+    struct zf_err e;
+    bool more = true;
+    zf_history_open(&h);
+    append(start_line);
+    FILE *to = fopen(at("metrics.jsonl"), "a");
+    assert_non_null(to);
+    char *block = malloc(1 << 20);
+    assert_non_null(block);
+    memset(block, 'x', 1 << 20);
+    for (int i = 0; i < 20; i++) assert_int_equal(fwrite(block, 1, 1 << 20, to), 1 << 20); /* longer than any line may be */
+    fputs("\n{\"type\":\"step\",\"step\":1,\"loss\":3}\n", to);
+    for (int i = 0; i < 5; i++) assert_int_equal(fwrite(block, 1, 1 << 20, to), 1 << 20); /* too long for the parser */
+    fputs("\n{\"type\":\"step\",\"step\":2,\"loss\":3}\n", to);
+    for (int i = 0; i < 20; i++) assert_int_equal(fwrite(block, 1, 1 << 20, to), 1 << 20); /* without an end */
+    fclose(to);
+    free(block);
+    assert_int_equal(zf_feed_replay(&f, root, INFINITY, &e), ZF_OK);
+    while (more) assert_int_equal(f->type->take(f, &h, 0.01, &more, &e), ZF_OK);
+    assert_int_equal(h.step, 2);
+    assert_int_equal(h.bad, 1);
+    f->type->close(f);
+    zf_history_close(&h);
+}
+
+/* ---- recordings ---- */
+
+static void play(struct zf_feed *f, struct zf_history *h, double seconds)
+{
+    struct zf_err e;
+    for (double until = zf_clock() + seconds; zf_clock() < until;) {
+        bool more;
+        assert_int_equal(f->type->take(f, h, 0.01, &more, &e), ZF_OK);
+        double wait = f->type->wait(f);
+        assert_true(wait <= 1);
+        usleep(wait < 0 ? 20000 : (useconds_t)(fmin(wait, 0.02) * 1e6));
+    }
+}
+
+static void a_recording(void **unused)
+{
+    (void)unused;
+    struct zf_feed *f;
+    struct zf_history h;
+    struct zf_err e;
+    zf_history_open(&h);
+    assert_int_equal(zf_feed_replay(&f, root, 1, &e), ZF_USAGE);
+    append(start_line);
+    append("{\"type\":\"note\",\"step\":0,\"text\":\"first\"}\n");
+    append_steps(1, 100, 0.01);
+    append("{\"type\":\"mark\",\"step\":100,\"text\":\"hundred\"}\n");
+    append_steps(101, 5000, 0.01);
+    append("{\"type\":\"resume\",\"step\":4000,\"attempt\":2}\n");
+    append_steps(4001, 6000, 0.001); /* its time begins anew */
+    append("{\"type\":\"end\",\"step\":6000,\"reason\":\"done\"}\n");
+    assert_int_equal(zf_feed_replay(&f, root, 1, &e), ZF_OK);
+    assert_true(zf_replay_is(f) && zf_replay_speed_of(f) == 1 && f->type->fd(f) == -1 && f->type->wait(f) == 0);
+    play(f, &h, 0.3);
+    assert_in_range(h.step, 20, 40); /* 100 a second */
+    assert_int_equal(h.notes.count, 1);
+    assert_true(fabs(f->type->now(f) - 0.01 * (double)h.step) < 0.06);
+
+    zf_replay_speed(f, 0); /* it stands */
+    uint64_t stood = h.step;
+    double now = f->type->now(f);
+    play(f, &h, 0.2);
+    assert_int_equal(h.step, stood);
+    assert_true(f->type->now(f) == now && f->type->wait(f) < 0);
+
+    zf_replay_speed(f, 20);
+    play(f, &h, 0.3);
+    assert_in_range(h.step, stood + 300, stood + 1200);
+
+    zf_replay_speed(f, 0);
+    assert_int_equal(zf_replay_seek(f, &h, 100, &e), ZF_OK); /* back: to the end of the step */
+    assert_int_equal(h.step, 100);
+    assert_int_equal(marks(&h), 1);
+    assert_int_equal(zf_series_between(&h.series[ZF_SERIES_LOSS], 0, UINT64_MAX).count, 100);
+    assert_true(fabs(f->type->now(f) - 1) < 0.011);
+    assert_int_equal(zf_replay_seek(f, &h, 2000, &e), ZF_OK);
+    assert_int_equal(h.step, 2000);
+    assert_int_equal(zf_replay_seek(f, &h, 0, &e), ZF_OK); /* before the first */
+    assert_true(h.step == 0 && h.matrices == 2 && h.notes.count == 1);
+    zf_history_watch(&h, 1);
+    assert_int_equal(zf_replay_seek(f, &h, 5, &e), ZF_OK);
+    assert_int_equal(zf_replay_seek(f, &h, 3, &e), ZF_OK);
+    assert_int_equal(h.map.matrix, 1);
+
+    bool more = true;
+    zf_replay_speed(f, INFINITY);
+    while (more) assert_int_equal(f->type->take(f, &h, 0.001, &more, &e), ZF_OK);
+    assert_true(h.ended && h.step == 6000);
+    assert_int_equal(zf_series_between(&h.series[ZF_SERIES_LOSS], 0, UINT64_MAX).count, 6000);
+    assert_true(f->type->wait(f) < 0);
+    assert_int_equal(zf_replay_seek(f, &h, 99999, &e), ZF_OK);
+    assert_int_equal(h.step, 6000);
+    assert_int_equal(f->type->ask(f, 1, "pause", false, &e), ZF_DIFFERENT);
+
+    assert_int_equal(zf_replay_seek(f, &h, 4800, &e), ZF_OK); /* the first time that it is reached */
+    zf_replay_speed(f, 10);
+    play(f, &h, 0.4); /* over the resume, whose times are smaller */
+    assert_true(h.step > 4000 && h.attempt == 2);
+    f->type->close(f);
+
+    assert_int_equal(zf_feed_replay(&f, root, 0, &e), ZF_OK); /* one that stands shows its start */
+    zf_history_close(&h);
+    assert_int_equal(f->type->take(f, &h, 0.01, &more, &e), ZF_OK);
+    assert_true(h.matrices == 2 && h.step == 0);
+    f->type->close(f);
+    zf_history_close(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        T(a_live_run),       T(no_gap_and_no_double), T(lost_lines_are_read_from_the_file), T(a_trainer_that_dies),
+        T(a_hostile_socket), T(files_that_grow),      T(lines_that_are_no_lines),           T(a_recording),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
