@@ -1,4 +1,5 @@
-/* What can stand where one types: commands, options, values, matrices, files, from the tables and the history. Pure. */
+/* What can stand where one types: commands, options, values, matrices, files, from the tables and the history. Pure, but for
+ * zf_complete_files. */
 #ifndef ZF_TUI_COMPLETE_H
 #define ZF_TUI_COMPLETE_H
 
@@ -12,6 +13,8 @@ struct zf_candidates {
 };
 /* line[0..end): what is left of the cursor. */
 void zf_complete(struct zf_candidates *out, const struct zf_history *h, const char *line, size_t end);
+/* Adds the files that `typed` may become: folders end with a slash, hidden ones only if it begins with a dot. Reads folders. */
+void zf_complete_files(struct zf_candidates *c, const char *typed);
 void zf_candidates_free(struct zf_candidates *c);
 
 #endif

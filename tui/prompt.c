@@ -1,23 +1,20 @@
 /* See prompt.h. readline edits a line in memory: it is handed whole keys through a queue, never reads a descriptor, never writes to one,
- * sets no signals and no modes of the terminal. The state is readline's and therefore global; one thread. The history's file is another
- * matter: prompt_history.c. */
+ * sets no signals and no modes of the terminal. The state is readline's and therefore global; one thread. The history is our own:
+ * prompt_recall.c. */
 #include "tui/prompt.h"
 
 #include "tui/keys.h"
 #include "tui/prompt_history.h"
+#include "tui/prompt_recall.h"
 
-#include <dirent.h>
 #include <langinfo.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <utf8proc.h>
 
-#include <readline/history.h>
 #include <readline/readline.h>
 
-enum { LINE_MOST = 65536, FILES_MOST = 10000, MACROS_MOST = 256, MACRO_DEPTH = 4 };
+enum { LINE_MOST = 65536, MACROS_MOST = 256, MACRO_DEPTH = 4 };
 
 static struct {
     struct zf_prompt_hooks hooks;
@@ -67,36 +64,11 @@ static void redisplay(void)
     p.dirty = true;
 }
 
-static void forget(int which)
-{
-    HIST_ENTRY *entry = remove_history(which);
-    if (entry) free_history_entry(entry);
-}
-
-/* A line of the history that was edited and left keeps its list for undo, and readline 8.2 frees that twice, or uses it later, where a
- * search comes between. So none is kept: what was changed in such a line stays, but cannot be undone after it was left. */
-static void drop_undo(void)
-{
-    HIST_ENTRY **list = history_list();
-    for (; list && *list; list++) (*list)->data = NULL;
-}
-
-static void remember(const char *line)
-{
-    if (strcmp(p.label, ZF_PROMPT_LABEL) != 0 || !zf_prompt_history_wants(line)) return;
-    for (int i = history_length - 1; i >= 0; i--) {
-        HIST_ENTRY *entry = history_get(history_base + i);
-        if (entry && !strcmp(entry->line, line)) forget(i);
-    }
-    add_history(line);
-    using_history();
-    zf_prompt_history_add(line);
-}
-
 static void take_line(char *line)
 {
     if (!line) return; /* the end of a file, which there is none */
-    remember(line);
+    if (!strcmp(p.label, ZF_PROMPT_LABEL)) zf_prompt_history_add(line);
+    zf_recall_reset();
     p.scroll = 0;
     p.dirty = true;
     p.taking = true;
@@ -106,49 +78,6 @@ static void take_line(char *line)
 }
 
 /* ---- completion */
-
-static void add_file(struct zf_candidates *c, const char *folder, size_t folder_size, const char *name, bool is_folder)
-{
-    if (c->count == c->room) {
-        size_t room = c->room ? 2 * c->room : 32;
-        char **list = reallocarray(c->list, room, sizeof *list);
-        if (!list) return;
-        c->list = list;
-        c->room = room;
-    }
-    if (asprintf(&c->list[c->count], "%.*s%s%s", (int)folder_size, folder, name, is_folder ? "/" : "") > 0) c->count++;
-}
-
-static bool is_text(const char *name)
-{
-    utf8proc_int32_t code;
-    for (size_t i = 0, n = strlen(name); i < n;) {
-        utf8proc_ssize_t size = utf8proc_iterate((const utf8proc_uint8_t *)name + i, (utf8proc_ssize_t)(n - i), &code);
-        if (size <= 0 || code < ' ' || (code >= 0x7f && code < 0xa0)) return false;
-        i += (size_t)size;
-    }
-    return true;
-}
-
-/* Files that `typed` may become. Hidden ones only if it begins with a dot. */
-static void add_files(struct zf_candidates *c, const char *typed)
-{
-    const char *slash = strrchr(typed, '/'), *begun = slash ? slash + 1 : typed;
-    size_t folder_size = (size_t)(begun - typed), begun_size = strlen(begun);
-    char *folder = folder_size ? strndup(typed, folder_size) : strdup(".");
-    DIR *d = folder && folder_size < LINE_MOST ? opendir(folder) : NULL;
-    size_t seen = 0;
-    for (struct dirent *entry; d && seen < FILES_MOST && (entry = readdir(d)); seen++) {
-        struct stat st;
-        if (strncmp(entry->d_name, begun, begun_size) != 0 || (entry->d_name[0] == '.' && begun[0] != '.') || !is_text(entry->d_name))
-            continue;
-        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
-        bool is_folder = fstatat(dirfd(d), entry->d_name, &st, 0) == 0 && S_ISDIR(st.st_mode);
-        add_file(c, typed, folder_size, entry->d_name, is_folder);
-    }
-    if (d) closedir(d);
-    free(folder);
-}
 
 /* readline is told that the whole line is one word (no characters break it), so that where words begin is decided in one place. */
 static char *next_match(const char *text, int again)
@@ -169,7 +98,7 @@ static char **complete(const char *text, int start, int end)
     zf_candidates_free(&p.found);
     if (p.hooks.complete) p.hooks.complete(p.hooks.ctx, text, size, &p.found);
     if (p.found.start > size) return zf_candidates_free(&p.found), NULL;
-    if (p.found.files) add_files(&p.found, text + p.found.start);
+    if (p.found.files) zf_complete_files(&p.found, text + p.found.start);
     const char *slash = p.found.files ? strrchr(text + p.found.start, '/') : NULL;
     p.shown_from = slash ? (size_t)(slash + 1 - text) : p.found.start;
     char **matches = p.found.count ? rl_completion_matches(text, next_match) : NULL;
@@ -198,7 +127,8 @@ static void show_matches(char **matches, int count, int longest)
 
 /* ---- open and close */
 
-/* A key of ~/.inputrc that stands for others: they are handed over one by one, as if they were typed. */
+/* A key of ~/.inputrc that stands for others: they are handed over one by one, as if they were typed. readline 8.2 itself follows a null
+ * pointer where there is a sequence among them that does nothing. */
 static int run_macro(int count, int key)
 {
     (void)count;
@@ -207,20 +137,17 @@ static int run_macro(int count, int key)
     return 0;
 }
 
-/* readline 8.2 follows a null pointer where a macro has a sequence of keys in it that does nothing (C-x u and nothing to undo). So macros
- * are run here, and what could make new ones is bound to nothing. */
-static void take_macros(Keymap map, int depth)
+static void replace(Keymap map, int depth)
 {
-    static rl_command_func_t *const never[] = {rl_start_kbd_macro, rl_end_kbd_macro, rl_call_last_kbd_macro, rl_re_read_init_file};
     for (int key = 0; key < KEYMAP_SIZE; key++) {
         KEYMAP_ENTRY *entry = &map[key];
-        if (entry->type == ISKMAP && depth) take_macros((Keymap)entry->function, depth - 1);
-        for (size_t i = 0; entry->type == ISFUNC && i < sizeof never / sizeof *never; i++)
-            if (entry->function == never[i]) entry->function = NULL;
-        if (entry->type != ISMACR) continue;
-        if (p.macros < MACROS_MOST) p.macro[p.macros++] = (struct macro){map, key, (const char *)entry->function};
-        entry->type = ISFUNC;
-        entry->function = run_macro;
+        if (entry->type == ISKMAP && depth) replace((Keymap)entry->function, depth - 1);
+        if (entry->type == ISMACR) {
+            if (p.macros < MACROS_MOST) p.macro[p.macros++] = (struct macro){map, key, (const char *)entry->function};
+            entry->type = ISFUNC;
+            entry->function = run_macro;
+        }
+        if (entry->type == ISFUNC) entry->function = zf_recall_instead(entry->function);
     }
 }
 
@@ -242,9 +169,9 @@ static void set_readline(void)
     rl_completer_quote_characters = NULL;
     rl_initialize();
     if (!p.initialized) {
-        take_macros(emacs_standard_keymap, 8);
-        take_macros(vi_insertion_keymap, 8);
-        take_macros(vi_movement_keymap, 8);
+        replace(emacs_standard_keymap, 8);
+        replace(vi_insertion_keymap, 8);
+        replace(vi_movement_keymap, 8);
     }
     p.initialized = true;
     rl_tty_set_echoing(0);
@@ -253,12 +180,6 @@ static void set_readline(void)
     rl_variable_bind("convert-meta", "off"); /* bytes of characters are no keys with Alt */
     rl_variable_bind("input-meta", "on");
     rl_variable_bind("output-meta", "on");
-}
-
-static void recall(void *ctx, const char *line)
-{
-    (void)ctx;
-    add_history(line);
 }
 
 bool zf_prompt_open(const struct zf_prompt_hooks *hooks, const char *history)
@@ -274,10 +195,8 @@ bool zf_prompt_open(const struct zf_prompt_hooks *hooks, const char *history)
         return false;
     }
     set_readline();
-    using_history();
-    stifle_history(ZF_PROMPT_HISTORY_MOST);
-    zf_prompt_history_open(history, recall, NULL);
-    using_history();
+    zf_prompt_history_open(history);
+    zf_recall_reset();
     snprintf(p.label, sizeof p.label, "%s", ZF_PROMPT_LABEL);
     rl_callback_handler_install(p.label, take_line);
     p.open = p.dirty = true;
@@ -291,7 +210,6 @@ void zf_prompt_close(void)
     if (!p.open) return;
     zf_prompt_clear();
     rl_callback_handler_remove();
-    while (history_length) forget(0);
     zf_prompt_history_close();
     rl_instream = rl_outstream = NULL;
     fclose(p.null_in);
@@ -318,7 +236,6 @@ static void give_readline(const unsigned char *bytes, size_t size)
     for (size_t before, spare = 8; p.key.left && p.open && spare; spare -= p.key.left == before) { /* it may push something back first */
         before = p.key.left;
         rl_callback_read_char();
-        drop_undo();
     }
     p.key.left = 0;
     if (p.open) cut_line();
@@ -336,18 +253,15 @@ static void paste(const struct zf_key_event *e)
         p.gap = true;
         return;
     }
-    if (e->key < ' ' || e->key == 127 || e->key >= 0x110000 || (e->key >= 0x80 && e->key < 0xa0) || e->key == 0xfffd) return;
-    if (!p.utf8 && e->key >= 0x80) return;
-    if (rl_end >= LINE_MOST) return;
-    bool searching = RL_ISSTATE(RL_STATE_ISEARCH | RL_STATE_NSEARCH);
-    if (p.gap && (rl_end || searching)) text[size++] = ' ';
+    if (!zf_recall_is_text(e, p.utf8)) return;
+    if (p.gap && (rl_end || zf_recall_searches())) text[size++] = ' ';
     p.gap = false;
     memcpy(text + size, e->bytes, e->size);
     size += e->size;
     text[size] = 0;
-    if (searching)
-        give_readline((const unsigned char *)text, size);
-    else
+    if (zf_recall_searches())
+        zf_recall_add(text, size);
+    else if (rl_end < LINE_MOST)
         rl_insert_text(text);
 }
 
@@ -361,18 +275,6 @@ static bool is_bound(const struct zf_key_event *e)
     memcpy(sequence, e->bytes, e->size);
     sequence[e->size] = 0;
     return rl_function_of_keyseq_len(sequence, e->size, NULL, &type) && type != ISKMAP;
-}
-
-/* readline 8.2 follows a null pointer where a search is left by a sequence (C-x u, C-x and anything unbound): it is left first. */
-static bool leave_search(const struct zf_key_event *e)
-{
-    int type = ISFUNC;
-    char first[2] = {(char)e->bytes[0]};
-    if (!RL_ISSTATE(RL_STATE_ISEARCH) || (e->size == 1 && e->bytes[0] == 27)) return true;
-    rl_function_of_keyseq_len(first, 1, NULL, &type);
-    if (type != ISKMAP) return true;
-    give_readline((const unsigned char *)"\x1b", 1);
-    return !RL_ISSTATE(RL_STATE_ISEARCH); /* a person may have another key for that, and then this one is lost */
 }
 
 static void take_bytes(const unsigned char *bytes, size_t size);
@@ -394,10 +296,12 @@ static void take_key(const struct zf_key_event *e)
         p.gap = false;
     } else if (p.pasting) {
         paste(e);
-    } else if (e->key == 4 && !rl_end && !RL_ISSTATE(RL_STATE_ISEARCH | RL_STATE_NSEARCH)) {
+    } else if (zf_recall_key(e, p.utf8)) {
+        return;
+    } else if (e->key == 4 && !rl_end) {
         return; /* Ctrl-D on an empty line: there is no end of input here */
     } else if (is_bound(e) && e->key != 0xfffd && (p.utf8 || (e->key & ~(uint32_t)ZF_KEY_ALT) < 0x80 || e->key >= ZF_KEY_NONE)) {
-        if (leave_search(e)) give_readline(e->bytes, e->size);
+        give_readline(e->bytes, e->size);
     }
 }
 
@@ -429,15 +333,13 @@ void zf_prompt_bytes(const unsigned char *bytes, size_t size)
 void zf_prompt_clear(void)
 {
     if (!p.open) return;
-    bool message = rl_display_prompt != rl_prompt;
-    rl_free_line_state(); /* in this order, as for SIGINT: a search brings a list for undo of its own back */
+    rl_free_line_state();
     rl_callback_sigcleanup();
     rl_replace_line("", 1);
     rl_point = rl_mark = 0;
-    if (message) rl_restore_prompt();
-    rl_set_prompt(p.label);
+    rl_set_prompt(p.label); /* in place of a message */
     if (rl_editing_mode == 0) rl_vi_insertion_mode(1, 0);
-    using_history(); /* a search that was cut off has left the position where it was */
+    zf_recall_reset();
     p.pasting = p.gap = false;
     p.scroll = 0;
     p.dirty = true;
@@ -467,14 +369,13 @@ void zf_prompt_set(const char *text)
 
 bool zf_prompt_empty(void)
 {
-    return !p.open || (!rl_end && !RL_ISSTATE(RL_STATE_ISEARCH | RL_STATE_NSEARCH));
+    return !p.open || (!rl_end && !zf_recall_searches());
 }
 
 bool zf_prompt_takes_escape(void)
 {
     if (!p.open) return false;
-    if (RL_ISSTATE(RL_STATE_ISEARCH | RL_STATE_NSEARCH)) return true;
-    return rl_editing_mode == 0 && rl_get_keymap() != vi_movement_keymap;
+    return zf_recall_searches() || (rl_editing_mode == 0 && rl_get_keymap() != vi_movement_keymap);
 }
 
 bool zf_prompt_dirty(void)
@@ -514,7 +415,8 @@ void zf_prompt_draw(struct zf_canvas *c, struct zf_rect r, bool active)
     r.rows = 1;
     zf_fill(c, r, ' ', ZF_STYLE_TEXT);
     r = draw_mode(c, r);
-    const char *label = rl_display_prompt ? rl_display_prompt : "";
+    char searching[ZF_RECALL_LABEL];
+    const char *label = zf_recall_label(searching, sizeof searching) ? searching : rl_display_prompt ? rl_display_prompt : "";
     int label_cols = width(label, (int)strlen(label));
     int cursor = label_cols + width(rl_line_buffer, rl_point), all = label_cols + width(rl_line_buffer, rl_end);
     int under = rl_point < rl_end ? all - cursor : 1; /* of the character at the cursor */

@@ -1,5 +1,5 @@
-/* The line where commands are typed: GNU readline without its hands on the terminal (reference: its callback interface). prompt.c is the
- * only file that includes readline. Draws onto a canvas; one prompt a process; the thread of the screen. */
+/* The line where commands are typed: GNU readline without its hands on the terminal (reference: its callback interface). prompt*.c are the
+ * only files that include readline. Draws onto a canvas; one prompt a process; the thread of the screen. */
 #ifndef ZF_TUI_PROMPT_H
 #define ZF_TUI_PROMPT_H
 

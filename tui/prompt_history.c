@@ -1,5 +1,6 @@
-/* See prompt_history.h. Several consoles may have the file: each appends its lines as they come, in one write; who opens or closes it takes
- * out what is there twice or too much, by a new file in its place. */
+/* See prompt_history.h. The list is our own, not readline's: its searches in a list (8.2, by callbacks) use lines, and lists for undo, that
+ * were freed. Several consoles may have the file: each appends its lines as they come, in one write; who opens or closes it takes out what
+ * is there twice or too much, by a new file in its place. */
 #include "tui/prompt_history.h"
 
 #include "core/base/file.h"
@@ -14,9 +15,13 @@
 
 enum { FILE_MOST = 1 << 20, LINE_MOST = 65536, LINES_MOST = 20000 };
 
-static char *kept; /* the path; NULL: none */
+static struct {
+    char *path; /* NULL: none */
+    char *line[ZF_PROMPT_HISTORY_MOST];
+    size_t count;
+} kept;
 
-bool zf_prompt_history_wants(const char *line)
+static bool wants(const char *line)
 {
     if (!*line || *line == ' ' || *line == '\t' || strlen(line) > LINE_MOST) return false;
     for (const char *s = line; *s; s++)
@@ -66,7 +71,7 @@ static bool read_lines(struct lines *l, const char *path)
         if (end[-1] == '\n') *--end = 0;
         for (line = end; line > l->text && line[-1] != '\n';) line--;
         l->all++;
-        if (l->count < ZF_PROMPT_HISTORY_MOST && strlen(line) == (size_t)(end - line) && zf_prompt_history_wants(line) && !listed(l, line))
+        if (l->count < ZF_PROMPT_HISTORY_MOST && strlen(line) == (size_t)(end - line) && wants(line) && !listed(l, line))
             l->list[l->count++] = line;
     }
     l->tidy &= l->count == l->all && end == l->text;
@@ -83,31 +88,46 @@ static void put_in_order(const struct lines *l)
 {
     struct zf_replacement r;
     struct zf_err e;
-    if (l->tidy || zf_file_begin(&r, kept, &e)) return;
-    enum zf_status s = fchmod(r.fd, 0600) ? zf_fail_errno(&e, kept, "cannot be made private") : ZF_OK;
+    if (l->tidy || zf_file_begin(&r, kept.path, &e)) return;
+    enum zf_status s = fchmod(r.fd, 0600) ? zf_fail_errno(&e, kept.path, "cannot be made private") : ZF_OK;
     for (size_t i = l->count; !s && i--;) {
-        s = zf_write_all(r.fd, l->list[i], strlen(l->list[i]), kept, &e);
-        if (!s) s = zf_write_all(r.fd, "\n", 1, kept, &e);
+        s = zf_write_all(r.fd, l->list[i], strlen(l->list[i]), kept.path, &e);
+        if (!s) s = zf_write_all(r.fd, "\n", 1, kept.path, &e);
     }
     zf_file_end(&r, s, &e); /* if it failed the old file is still there */
 }
 
-void zf_prompt_history_open(const char *path, void (*recall)(void *ctx, const char *line), void *ctx)
+/* Takes the line in, in place of an older one like it. */
+static void remember(char *line)
+{
+    size_t drop = 0;
+    while (drop < kept.count && strcmp(kept.line[drop], line) != 0) drop++;
+    if (drop == kept.count && kept.count == ZF_PROMPT_HISTORY_MOST) drop = 0;
+    if (drop < kept.count) {
+        free(kept.line[drop]);
+        memmove(kept.line + drop, kept.line + drop + 1, (--kept.count - drop) * sizeof *kept.line);
+    }
+    kept.line[kept.count++] = line;
+}
+
+void zf_prompt_history_open(const char *path)
 {
     struct lines l;
     struct zf_err e;
-    free(kept);
-    kept = NULL;
+    zf_prompt_history_close();
     if (!path) return;
-    kept = realpath(path, NULL); /* a link stays one */
-    if (!kept) kept = strdup(path);
-    char *folder = kept ? zf_path_directory(kept) : NULL;
+    kept.path = realpath(path, NULL); /* a link stays one */
+    if (!kept.path) kept.path = strdup(path);
+    char *folder = kept.path ? zf_path_directory(kept.path) : NULL;
     if (folder) zf_directory_make(folder, 0700, &e);
     free(folder);
-    if (!kept) return;
-    if (read_lines(&l, kept)) {
+    if (!kept.path) return;
+    if (read_lines(&l, kept.path)) {
         put_in_order(&l);
-        for (size_t i = l.count; i--;) recall(ctx, l.list[i]);
+        for (size_t i = l.count; i--;) {
+            char *line = strdup(l.list[i]);
+            if (line) remember(line);
+        }
     }
     free_lines(&l);
 }
@@ -116,19 +136,43 @@ void zf_prompt_history_add(const char *line)
 {
     char *text;
     struct zf_err e;
-    if (!kept || !zf_prompt_history_wants(line)) return;
-    int fd = open(kept, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600), size = asprintf(&text, "%s\n", line);
-    if (fd >= 0 && size > 0) zf_write_all(fd, text, (size_t)size, kept, &e); /* what cannot be kept is still in memory */
-    if (size > 0) free(text);
+    if (!wants(line)) return;
+    int size = asprintf(&text, "%s\n", line);
+    if (size < 0) return;
+    int fd = kept.path ? open(kept.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK, 0600) : -1;
+    if (fd >= 0) zf_write_all(fd, text, (size_t)size, kept.path, &e); /* if not: it is still in memory */
     if (fd >= 0) close(fd);
+    text[size - 1] = 0;
+    remember(text);
 }
 
 void zf_prompt_history_close(void)
 {
     struct lines l;
-    if (!kept) return;
-    if (read_lines(&l, kept)) put_in_order(&l);
-    free_lines(&l);
-    free(kept);
-    kept = NULL;
+    if (kept.path) {
+        if (read_lines(&l, kept.path)) put_in_order(&l);
+        free_lines(&l);
+    }
+    free(kept.path);
+    kept.path = NULL;
+    while (kept.count) free(kept.line[--kept.count]);
+}
+
+size_t zf_prompt_history_count(void)
+{
+    return kept.count;
+}
+
+const char *zf_prompt_history_line(size_t i)
+{
+    return i < kept.count ? kept.line[i] : "";
+}
+
+size_t zf_prompt_history_find(const char *text, size_t size, size_t from, bool back, bool begins)
+{
+    for (size_t i = from; i < kept.count; i += back ? SIZE_MAX : 1) { /* below 0 it is above all */
+        const char *line = kept.line[i];
+        if (begins ? !strncmp(line, text, size) : memmem(line, strlen(line), text, size) != NULL) return i;
+    }
+    return SIZE_MAX;
 }

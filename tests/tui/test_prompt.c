@@ -364,6 +364,62 @@ static void searching(void)
     close_prompt();
 }
 
+/* The rest of what a history is good for. */
+static void recalling(void)
+{
+    put_file(history, "set lr 1\nsave one\nset lr 2\nmark here\n");
+    open_prompt();
+    type("set t\x1b[A\x1b[A");
+    SHOWS("zf> set lr 2_");
+    type("\x1b[B\x1b[B\x1b[B"); /* back to what was being typed */
+    SHOWS("zf> set t_");
+    type("\x1b<");
+    SHOWS("zf> set lr 1_");
+    type("\x1b>");
+    SHOWS("zf> set t_");
+    zf_prompt_clear();
+    type("\x12set"); /* older ones, then newer ones */
+    SHOWS("(reverse-i-search)`set': _set lr 2");
+    type("\x12");
+    SHOWS("(reverse-i-search)`set': _set lr 1");
+    type("\x12");
+    SHOWS("(failed reverse-i-search)`set': _set lr 1");
+    type("\x13");
+    SHOWS("(i-search)`set': _set lr 2");
+    type("\x7f\x7f\x7f");
+    SHOWS("(i-search)`': _");
+    type("\x12"
+         "ave");
+    SHOWS("(reverse-i-search)`ave': s_ave one");
+    type("x");
+    SHOWS("(failed reverse-i-search)`avex': s_ave o>");
+    type("\x07");
+    SHOWS("zf> _");
+    type("begun\x12mark\x1b[D!"); /* an arrow goes on with what was found */
+    SHOWS("zf> !_mark here");
+    zf_prompt_clear();
+    type("\x12\x12"); /* what was searched for last */
+    SHOWS("(reverse-i-search)`mark': _mark here");
+    type("\r");
+    CHECK(!strcmp(ran, "mark here|"));
+    type("note \x1b.");
+    SHOWS("zf> note here_");
+    type("\x1b.");
+    SHOWS("zf> note 2_");
+    type("\x1b_!");
+    SHOWS("zf> note one!_");
+    zf_prompt_clear();
+    type("set\x0e"); /* bound to lines that begin so */
+    SHOWS("zf> set_");
+    type("\x10");
+    SHOWS("zf> set_ lr 2");
+    type("\x10");
+    SHOWS("zf> set_ lr 1");
+    type("\x0e\x0e");
+    SHOWS("zf> set_");
+    close_prompt();
+}
+
 static void completing(void)
 {
     char line[200];
@@ -644,7 +700,8 @@ static void random_keys(void)
     CHECK(zf_canvas_resize(&canvas, 40, 1));
     type("status\r");
     CHECK(!strcmp(ran, "status|"));
-    SHOWS("zf> _");
+    draw(); /* keys may have changed between emacs and vi */
+    CHECK(canvas.cursor_x == 4 && zf_prompt_empty());
     close_prompt();
 }
 
@@ -705,6 +762,11 @@ static void test_searching(void **state)
     (void)state;
     assert_int_equal(in_child(searching, ""), 0);
 }
+static void test_recalling(void **state)
+{
+    (void)state;
+    assert_int_equal(in_child(recalling, "\"\\C-p\": history-search-backward\n\"\\C-n\": history-search-forward\n"), 0);
+}
 static void test_completing(void **state)
 {
     (void)state;
@@ -756,7 +818,7 @@ static int close_folder(void **state)
     return system(command);
 }
 
-/* Lists for undo that readline has lost track of: see drop_undo. */
+/* What readline itself has lost track of: messages, lists for undo. */
 const char *__lsan_default_suppressions(void);
 const char *__lsan_default_suppressions(void)
 {
@@ -766,10 +828,10 @@ const char *__lsan_default_suppressions(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_editing), cmocka_unit_test(test_wide),      cmocka_unit_test(test_scrolling),
-        cmocka_unit_test(test_pasting), cmocka_unit_test(test_searching), cmocka_unit_test(test_completing),
-        cmocka_unit_test(test_keeping), cmocka_unit_test(test_sharing),   cmocka_unit_test(test_vi),
-        cmocka_unit_test(test_inputrc), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_editing),    cmocka_unit_test(test_wide),      cmocka_unit_test(test_scrolling),
+        cmocka_unit_test(test_pasting),    cmocka_unit_test(test_searching), cmocka_unit_test(test_recalling),
+        cmocka_unit_test(test_completing), cmocka_unit_test(test_keeping),   cmocka_unit_test(test_sharing),
+        cmocka_unit_test(test_vi),         cmocka_unit_test(test_inputrc),   cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, open_folder, close_folder);
 }

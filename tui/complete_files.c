@@ -1,0 +1,52 @@
+/* See complete.h. Names of files: text from others, so that what is no text is left out. */
+#include "tui/complete.h"
+
+#include <dirent.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <utf8proc.h>
+
+enum { FILES_MOST = 10000 };
+
+static void add_file(struct zf_candidates *c, const char *folder, size_t folder_size, const char *name, bool is_folder)
+{
+    if (c->count == c->room) {
+        size_t room = c->room ? 2 * c->room : 32;
+        char **list = reallocarray(c->list, room, sizeof *list);
+        if (!list) return;
+        c->list = list;
+        c->room = room;
+    }
+    if (asprintf(&c->list[c->count], "%.*s%s%s", (int)folder_size, folder, name, is_folder ? "/" : "") > 0) c->count++;
+}
+
+static bool is_text(const char *name)
+{
+    utf8proc_int32_t code;
+    for (size_t i = 0, n = strlen(name); i < n;) {
+        utf8proc_ssize_t size = utf8proc_iterate((const utf8proc_uint8_t *)name + i, (utf8proc_ssize_t)(n - i), &code);
+        if (size <= 0 || code < ' ' || (code >= 0x7f && code < 0xa0)) return false;
+        i += (size_t)size;
+    }
+    return true;
+}
+
+void zf_complete_files(struct zf_candidates *c, const char *typed)
+{
+    const char *slash = strrchr(typed, '/'), *begun = slash ? slash + 1 : typed;
+    size_t folder_size = (size_t)(begun - typed), begun_size = strlen(begun), seen = 0;
+    char *folder = folder_size ? strndup(typed, folder_size) : strdup(".");
+    DIR *d = folder && folder_size < FILENAME_MAX ? opendir(folder) : NULL;
+    for (struct dirent *entry; d && seen < FILES_MOST && (entry = readdir(d)); seen++) {
+        struct stat st;
+        const char *name = entry->d_name;
+        if (strncmp(name, begun, begun_size) != 0 || (name[0] == '.' && begun[0] != '.') || !is_text(name)) continue;
+        if (!strcmp(name, ".") || !strcmp(name, "..")) continue;
+        bool is_folder = fstatat(dirfd(d), name, &st, 0) == 0 && S_ISDIR(st.st_mode);
+        add_file(c, typed, folder_size, name, is_folder);
+    }
+    if (d) closedir(d);
+    free(folder);
+}
