@@ -85,7 +85,7 @@ static void read_stray(struct loop *l)
 static void ended(struct loop *l, bool lost)
 {
     struct zf_app *a = l->a;
-    char *text = zf_outcome(a->o->run, !lost, &a->code);
+    char *text = zf_outcome(a->o->run, !lost, a->h.step, &a->code);
     if (!text && zf_clock() - l->ended_at < ENDING) return; /* its files will tell in a moment */
     if (!text) a->code = !lost && !strcmp(a->h.end_reason, "done") ? ZF_OK : lost ? ZF_BUSY : ZF_STOPPED;
     l->over = true;
@@ -139,13 +139,14 @@ static void draw_hint(struct zf_app *a)
                                           {"+ -", "steps"}, {"c", "cursor"}, {"p", "pause"}, {"S", "save"}},
                              *const replay[][2] = {{"p", "pause"},   {"< >", "speed"}, {"[ ]", "seek"}, {"?", "help"},  {"q", "leave"},
                                                    {":", "command"}, {"Tab", "panel"}, {"z", "zoom"},   {"c", "cursor"}};
-    bool recording = zf_replay_is(a->feed);
+    bool recording = zf_replay_is(a->feed), live_run = a->v.link == ZF_LINK_LIVE && !a->v.read_only;
     size_t count = recording ? sizeof replay / sizeof *replay : sizeof live / sizeof *live;
     struct zf_rect r = a->layout.prompt;
     int x = 0;
     for (size_t i = 0; i < count && r.rows > 0; i++) {
         const char *k = recording ? replay[i][0] : live[i][0], *what = recording ? replay[i][1] : live[i][1];
         int n = zf_text_width(k, SIZE_MAX) + 1 + zf_text_width(what, SIZE_MAX);
+        if (!recording && !live_run && strchr("pS", k[0])) continue;
         if (x + n > r.cols) break;
         x += zf_text(&a->c, r, x, 0, ZF_STYLE_KEY, k) + 1;
         x += zf_text(&a->c, r, x, 0, ZF_STYLE_DIM, what) + 2;

@@ -87,8 +87,8 @@ bool zf_app_dialog_key(struct zf_app *a, uint32_t key); /* false: there is none 
 void zf_app_words(struct zf_app *a);                    /* message and dialog, onto the canvas */
 char *zf_app_help(const struct zf_app *a);              /* keys and commands; to be freed */
 
-/* outcome.c: how a run ended, from its files: text to be freed, NULL: it has not ended (or they do not tell yet), or no memory. `ended`:
- * its `end` line has been seen. */
-char *zf_outcome(const char *run, bool ended, int *code);
+/* outcome.c: how a run ended, from its files: text to be freed, NULL: it has not ended (or they do not tell yet), or no memory. `ended`: its
+ * `end` line has been seen. step: the newest that was seen. */
+char *zf_outcome(const char *run, bool ended, uint64_t step, int *code);
 
 #endif

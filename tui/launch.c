@@ -118,7 +118,7 @@ static enum zf_status show_run(const char *run, struct zf_console_options *o, bo
     bool recording = s == ZF_BUSY && zf_lock_look(run, NULL) != ZF_LOCK_LIVE;
     int how = ZF_OK;
     if (recording) {
-        outcome = zf_outcome(run, false, &how);
+        outcome = zf_outcome(run, false, 0, &how);
         if (outcome) snprintf(notice, sizeof notice, "%.1000s", outcome);
         free(outcome);
         s = zf_feed_replay(&feed, run, INFINITY, e);

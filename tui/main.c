@@ -1,24 +1,22 @@
-/* zenflow-console: what a person types. What needs no screen, in this version everything, is the trainer's work: it takes this process
- * over, so exit codes, signals and the terminal stay as they are. The trainer stands beside this program, or on PATH. */
-#include <errno.h>
-#include <limits.h>
-#include <stdio.h>
-#include <string.h>
-#include <unistd.h>
+/* zenflow-console: what a person types. What has a screen is done here; all else is the trainer's work: it takes this process over, so exit
+ * codes, signals and streams stay as they are. */
+#include "tui/launch.h"
 
-#define TRAINER "zenflow-trainer"
+#include <fcntl.h>
+#include <locale.h>
+#include <unistd.h>
 
 int main(int argc, char **argv)
 {
-    char path[PATH_MAX + sizeof TRAINER];
-    ssize_t n = readlink("/proc/self/exe", path, PATH_MAX);
-    char *slash = n > 0 ? memrchr(path, '/', (size_t)n) : NULL;
-    (void)argc;
-    if (slash) {
-        strcpy(slash + 1, TRAINER);
-        execv(path, argv);
-    }
-    if (!slash || errno == ENOENT) execvp(TRAINER, argv);
-    fprintf(stderr, "zenflow-console: %s: %s; it belongs beside this program, or on PATH\n", TRAINER, strerror(errno));
-    return 7;
+    struct zf_err e = {0};
+    bool handled;
+    int code;
+    for (int fd = open("/dev/null", O_RDWR); fd >= 0 && fd <= 2; fd = dup(fd))
+        continue; /* a closed stdout must not become one of our files */
+    setlocale(LC_ALL, "");
+    setlocale(LC_NUMERIC, "C"); /* 0.5 is 0.5 everywhere */
+    enum zf_status s = zf_launch(argc, argv, &handled, &code, &e);
+    if (!s && !handled) s = zf_become_trainer(argv, &e);
+    if (s) zf_err_print(NULL, &e);
+    return s ? (int)s : code;
 }

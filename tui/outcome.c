@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { TAIL = 8192, TAIL_LINES = 8 };
+enum { TAIL = 8192, TAIL_LINES = 4 };
 
 /* The last lines of trainer.log. */
 static void put_log(FILE *to, const char *run)
@@ -70,7 +70,7 @@ static json_t *last_end(const char *run)
     return end;
 }
 
-char *zf_outcome(const char *run, bool ended, int *code)
+char *zf_outcome(const char *run, bool ended, uint64_t step, int *code)
 {
     struct zf_lock_record holder;
     enum zf_lock_state state = zf_lock_look(run, &holder);
@@ -91,7 +91,7 @@ char *zf_outcome(const char *run, bool ended, int *code)
         if (*code != ZF_OK && *code != ZF_STOPPED) put_error(to, run, end);
     } else {
         *code = ZF_BUSY;
-        zf_lock_explain(&holder, holder.step, why, sizeof why);
+        zf_lock_explain(&holder, step, why, sizeof why);
         if (why[0] >= 'a' && why[0] <= 'z') why[0] -= 32;
         fprintf(to, "%s.", why);
         put_error(to, run, NULL);

@@ -33,26 +33,24 @@ static void put_option(struct zf_session *s, FILE *to, enum zf_option_id id, boo
     free(text);
 }
 
-/* For programs: every option, its value as text, and where that comes from. */
+/* For programs: every option, its value as in metrics.jsonl, and where that comes from. What is no UTF-8 is left out. */
 static json_t *options_json(const struct zf_session *s)
 {
     static const char *const when[] = {"now", "step", "restart"};
-    json_t *all = json_array();
+    json_t *all = json_array(), *values = zf_options_json(s->o);
     char place[600];
     for (enum zf_option_id id = 0; all && id < ZF_OPTIONS; id++) {
         const struct zf_option *row = &zf_option_table[id];
-        char *text = zf_options_get_text(s->o, id);
-        json_t *value = json_string(text ? text : "?"),
-               *origin = json_string(zf_origin_text(&s->o->origin[id], row->name, place, sizeof place));
-        free(text);
         json_t *o =
-            json_pack("{ss ss so* ss so* ss ss}", "section", row->section, "name", row->name, "value", value, "default", row->fallback,
-                      "origin", origin, "when", when[row->when], "unit", row->unit); /* what is no UTF-8 is left out */
+            json_pack("{ss ss sO* ss so* ss ss}", "section", row->section, "name", row->name, "value", json_object_get(values, row->name),
+                      "default", row->fallback, "origin", json_string(zf_origin_text(&s->o->origin[id], row->name, place, sizeof place)),
+                      "when", when[row->when], "unit", row->unit);
         if (json_array_append_new(all, o)) {
             json_decref(all);
-            return NULL;
+            all = NULL;
         }
     }
+    json_decref(values);
     return all;
 }
 

@@ -1,13 +1,14 @@
 """The console as a person has it: the real programs, a real trainer on a small model, a terminal. `e2e.py long` presses more keys."""
 
+import functools
 import json
 import os
 import random
 import re
 import signal
-import socket
 import subprocess
 import sys
+import time
 
 from terminal import Terminal, h, wait
 from harness import expect
@@ -66,6 +67,12 @@ def background(folder, **more):
     return path
 
 
+def leave_prompt(t):
+    """Escape, and until it has had its effect: a key right behind it would be Alt and that key."""
+    t.keys("Escape")
+    t.wait(lambda s: ": command" in s)
+
+
 def test_watch_and_steer(folder):
     path, out = cfg(folder), out_of(folder)
     with Terminal(folder, path) as t:
@@ -90,8 +97,7 @@ def test_watch_and_steer(folder):
         t.wait("not done")
         t.command("mark here I was")
         wait(lambda: h.metrics(out, "mark", whole=False), what="the mark")
-        t.keys("Escape")
-        t.wait("zf>", gone=True)
+        leave_prompt(t)
         t.keys("q")
         t.wait("detach")
         t.keys("Escape")
@@ -129,13 +135,14 @@ def test_two_consoles(folder):
         a.wait("learning_rate 0.01 -> 0.02")
         b.wait(lambda s: re.search(r"learning_rate.*0\.01.*0\.02", s))
         a.command("pause")
-        b.wait("paused")
+        b.wait(lambda s: "paused" in s.split("\n")[0])
         a.command("resume")
-        b.keys("Escape")
-        b.wait("paused", gone=True)
+        b.wait(lambda s: " RUN " in s.split("\n")[0])
+        leave_prompt(b)
         b.keys("q")
         expect(b.exit() == 0, "a reader leaves")
-        a.keys("Escape", "q")
+        leave_prompt(a)
+        a.keys("q")
         a.wait("d detach")
         a.keys("d")
         expect(a.exit() == 0, "left")
@@ -162,11 +169,11 @@ def test_a_trainer_that_dies(folder):
     with Terminal(folder, "attach", out_of(folder)) as t:
         t.wait(lambda s: step_of(s) > 1)
         os.kill(trainer_pid(folder), signal.SIGKILL)
-        t.wait("without a clean stop")
-        t.keys("Space")
-        t.keys("Escape")
-        t.wait("without a clean stop", gone=True)
+        t.wait("the trainer is gone")
+        t.keys("x")
+        t.wait("any key", gone=True)
         t.wait("loss")  # it can be looked at
+        t.wait("LOST")
         t.keys("z")
         t.keys("q")
         expect(t.exit() == 8, t.text())
@@ -182,11 +189,13 @@ def test_ends(folder):
         t.wait("last step")
         t.keys("q")
         expect(t.exit() == 0, t.text())
+        t.wait("step 3, done")
     with Terminal(folder, path) as t:  # it is over: its recording
         t.wait(lambda s: step_of(s) == 3)
         t.command("set lr 1e-3")
         t.wait(lambda s: "ecording" in s or "over" in s)
-        t.keys("Escape", "q")
+        leave_prompt(t)
+        t.keys("q")
         expect(t.exit() == 0, t.text())
     done = h.run("replay", out_of(folder), "--snapshot", "80x24")
     expect(len(done.stdout.splitlines()) <= 24 and max(map(len, done.stdout.splitlines())) <= 80 and "loss" in done.stdout, done.stdout)
@@ -227,7 +236,7 @@ def test_sizes_and_typing(folder):
         t.wait("learning_rate 7", gone=True)
         t.type("stat\t\r")  # completed
         t.wait("training")
-        t.keys("Escape")
+        leave_prompt(t)
         t.keys("C-c")
         t.wait("`q` leaves")
         for cols, rows in ((20, 3), (80, 24), (132, 43), (300, 100)):
@@ -288,18 +297,15 @@ def test_random_keys(folder):
                 t.resize(r.randint(2, 250), r.randint(1, 90))
             expect(not t.ended(), "it ended", t.text())
         t.resize(100, 30)
-        t.keys("Escape")
-        t.keys("C-g")
-        t.keys("Escape")
-        t.keys("C-g")
-        t.keys("Escape")
-        t.wait("zf>", gone=True)
-        t.wait("filter>", gone=True)
+        for _ in range(5):  # out of whatever is open; keys right behind an Escape would belong to it
+            t.keys("Escape")
+            time.sleep(0.2)
+        t.wait(": command")
         t.command("show topk_ratio")
         t.wait(lambda s: re.search(r"topk_ratio +0\.1", s))
         memory = int(re.search(r"VmRSS:\s+(\d+)", open(f"/proc/{t.pid}/status", encoding="ascii").read()).group(1))
         expect(memory < 64 * 1024 or h.SLOW > 1, "memory", memory)
-        t.keys("Escape")
+        leave_prompt(t)
         t.keys("q")
         t.wait("d detach")
         t.keys("d")
@@ -314,28 +320,31 @@ def test_replay(folder):
     with Terminal(folder, "replay", run, "--from", "100", "--speed", "20") as t:
         t.wait(lambda s: step_of(s) > 105)
         t.keys("p")
-        t.wait("stands" if False else "step")
-        still = step_of(t.wait(lambda s: step_of(s) > 100))
+        t.wait(lambda s: step_of(s) > 100)
         t.command(".seek 50")
         t.wait(lambda s: step_of(s) == 50)
         t.command(".seek 300")
         t.wait(lambda s: step_of(s) == 300)
-        t.keys("Escape", "[")
+        leave_prompt(t)
+        t.keys("[")
         t.wait(lambda s: 200 <= step_of(s) < 300)
         t.keys("p", ">", ">", ">", ">", ">", ">", ">")
         t.wait(lambda s: step_of(s) == 500)  # the end stays on the screen
         t.keys("q")
-        expect(t.exit() == 0 and still, t.text())
+        expect(t.exit() == 0, t.text())
 
 
 def test_another_machine(folder):
     background(folder)
     end(folder)
     out = out_of(folder)
+    with open(os.path.join(out, "metrics.jsonl"), encoding="utf-8") as m:
+        kept = [line for line in m if '"type":"end"' not in line]
+    h.write(os.path.join(out, "metrics.jsonl"), "".join(kept))
     record = {"host": "elsewhere", "pid": 7, "pid_start": 1, "boot_id": "other", "heartbeat": 4e9, "step": 3, "file_lock": False}
     h.write(os.path.join(out, "lock"), json.dumps(record) + "\n")
     with Terminal(folder, "attach", out) as t:
-        t.wait("ssh elsewhere zenflow-console attach")
+        t.wait("ssh elsewhere")
         t.keys("Space")
         with open(os.path.join(out, "metrics.jsonl"), "a", encoding="utf-8") as m:
             m.write('{"type":"mark","step":4,"text":"from over there"}\n')
@@ -363,9 +372,26 @@ def test_the_trainers_commands(folder):
     expect(words <= known, words - known)
     h.write(os.path.join(folder, "status"), "")
     with Terminal(folder, "status", folder) as t:
-        expect(t.exit() == 0 or "status" in t.text(), t.text())
-    expect(socket.AF_UNIX, "")
+        t.wait("there is no run here")
 
+
+def cleaned(test):
+    """No trainer outlives its test, whatever happens in it."""
+
+    @functools.wraps(test)
+    def run(folder):
+        try:
+            test(folder)
+        finally:
+            if os.path.exists(os.path.join(out_of(folder), "lock")) and alive(folder):
+                os.kill(trainer_pid(folder), signal.SIGKILL)
+
+    return run
+
+
+for name, test in list(globals().items()):
+    if name.startswith("test_") and name != "test_another_machine":
+        globals()[name] = cleaned(test)
 
 if __name__ == "__main__":
     if "long" in sys.argv:

@@ -23,7 +23,7 @@ class Terminal:
         self.env = clean
         inner = " ".join(f"{k}={shlex.quote(v)}" for k, v in {"TERM": "tmux-256color", **env}.items())
         words = " ".join(shlex.quote(str(w)) for w in (program or h.CONSOLE, *args))
-        script = f"cd {shlex.quote(folder)}; {inner} sh -c 'echo $$ >{self.pid_file}; exec \"$@\"' sh {words}; echo \"exit=$?\"; exec cat"
+        script = f"trap : INT; cd {shlex.quote(folder)}; {inner} sh -c 'echo $$ >{self.pid_file}; exec \"$@\"' sh {words}; echo \"exit=$?\"; exec cat"
         # the last line of a pane that is too small would scroll away: its exit is kept in a file, too
         script = script.replace('echo "exit=$?"', f'c=$?; echo $c >{self.pid_file}.exit; echo "exit=$c"')
         self.tmux("-f", "/dev/null", "new-session", "-d", "-x", str(size[0]), "-y", str(size[1]), "sh", "-c", script)

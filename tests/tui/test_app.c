@@ -450,7 +450,7 @@ static void test_outcomes(void **state)
     struct zf_err e;
     int code = -1;
     assert_non_null(mkdtemp(run));
-    assert_null(zf_outcome(run, false, &code));
+    assert_null(zf_outcome(run, false, 0, &code));
     static const struct {
         const char *line;
         int code;
@@ -463,7 +463,7 @@ static void test_outcomes(void **state)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         snprintf(path, sizeof path, "%s/journal.jsonl", run);
         assert_int_equal(zf_file_write_atomic(path, rows[i].line, strlen(rows[i].line), &e), ZF_OK);
-        char *text = zf_outcome(run, true, &code);
+        char *text = zf_outcome(run, true, 40, &code);
         assert_non_null(text);
         assert_non_null(strstr(text, rows[i].says));
         assert_int_equal(code, rows[i].code);
@@ -472,7 +472,7 @@ static void test_outcomes(void **state)
     snprintf(path, sizeof path, "%s/lock", run); /* one that died: no file lock is held */
     const char *dead = "{\"host\":\"h\",\"pid\":4194303,\"pid_start\":1,\"boot_id\":\"x\",\"heartbeat\":1,\"step\":9,\"file_lock\":true}\n";
     assert_int_equal(zf_file_write_atomic(path, dead, strlen(dead), &e), ZF_OK);
-    char *text = zf_outcome(run, false, &code);
+    char *text = zf_outcome(run, false, 0, &code);
     assert_non_null(text);
     assert_non_null(strstr(text, "without a clean stop at step 9"));
     assert_non_null(strstr(text, "last words"));
