@@ -31,7 +31,7 @@ static struct {
     SCREEN *screen;
     FILE *sink;
     struct zf_screen_facts facts;
-    bool ansi, sync, mouse, whole, continued, cursor;
+    bool ansi, sync, mouse, whole, cursor;
     enum zf_scheme scheme;
     short pairs; /* made so far; the next one */
     int most_pairs;
@@ -397,7 +397,6 @@ void zf_screen_suspend(void)
 {
     if (!s.screen) return;
     zf_tty_suspend(s.enter);
-    s.continued = true; /* SIGCONT comes through the descriptor, too */
     s.whole = true;
 }
 
@@ -425,8 +424,7 @@ int zf_screen_signal(void)
             continue;
         }
         if (one.ssi_signo == SIGCONT && s.screen) {
-            if (!s.continued) zf_tty_again(s.again);
-            s.continued = false;
+            zf_tty_again(s.again); /* after a stop of our own, too: nobody knows who came first */
             s.whole = true;
         }
         return (int)one.ssi_signo;
