@@ -15,9 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Frames a second: for data, and for a person; those may come close together, as keys do, but not on and on. On a slow line the pause
- * between frames is doubled until the terminal keeps up. */
+/* Frames a second: for data, fewer where they are large; and for a person: those may come close together, as keys do, but not on and on. On
+ * a slow line the pause between frames is doubled until the terminal keeps up. */
 #define DATA_EVERY 0.25
+#define DATA_BYTES 20000.0 /* a second, to the terminal */
 #define TYPING_RATE 10.0
 #define TYPING_BURST 5.0
 #define SLOWEST 4.0
@@ -30,6 +31,7 @@ struct loop {
     struct zf_app *a;
     struct zf_keys keys;
     double drawn, tokens, counted, pause; /* pause: between frames, below DATA_EVERY: a fast line */
+    double bytes;                         /* of a frame with new data, about */
     double key_at;                        /* the last bytes */
     double took;                          /* the last lines */
     uint64_t version;                     /* of the data that was drawn */
@@ -170,6 +172,11 @@ static void compose(struct zf_app *a, int cols, int rows)
     zf_app_words(a);
 }
 
+static double data_every(const struct loop *l)
+{
+    return fmin(1, fmax(DATA_EVERY, l->bytes / DATA_BYTES));
+}
+
 /* Draws if it is time; returns seconds until it will be, below 0: nothing to draw. */
 static double draw(struct loop *l, double now)
 {
@@ -179,7 +186,7 @@ static double draw(struct loop *l, double now)
     if (!typed && !ticks && a->h.version_of_data == l->version && !a->redraw) return -1;
     l->tokens = fmin(TYPING_BURST, l->tokens + (now - l->counted) * TYPING_RATE);
     l->counted = now;
-    double wait = typed || a->redraw ? (l->tokens >= 1 ? 0 : (1 - l->tokens) / TYPING_RATE) : l->drawn + DATA_EVERY - now;
+    double wait = typed || a->redraw ? (l->tokens >= 1 ? 0 : (1 - l->tokens) / TYPING_RATE) : l->drawn + data_every(l) - now;
     if (wait < l->drawn + l->pause - now) wait = l->drawn + l->pause - now;
     if (wait > 0) return wait;
     int cols, rows;
@@ -188,11 +195,13 @@ static double draw(struct loop *l, double now)
     compose(a, cols, rows);
     l->drawn = now;
     if (typed) l->tokens -= 1;
+    uint64_t before = zf_screen_bytes();
     if (!zf_screen_draw(&a->c, a->v.scheme)) { /* the terminal is behind */
         l->pause = fmin(SLOWEST, fmax(0.05, 2 * l->pause));
         a->dirty |= typed;
         return l->pause;
     }
+    if (!typed && !a->redraw) l->bytes += 0.25 * ((double)(zf_screen_bytes() - before) - l->bytes);
     l->pause = l->pause > 0.06 ? l->pause / 2 : 0;
     a->dirty = a->redraw = false;
     l->version = a->h.version_of_data;

@@ -252,6 +252,45 @@ def test_sizes_and_typing(folder):
     end(folder)
 
 
+def test_paste_and_suspend(folder):
+    background(folder)
+    with Terminal(folder, "attach", out_of(folder)) as t:
+        t.wait(lambda s: step_of(s) > 1)
+        t.tmux("set-buffer", "qs\nstop\nzzz\n")
+        t.tmux("paste-buffer", "-p")  # into the dashboard: no keys
+        t.type(":")
+        t.wait("zf>")
+        expect("d detach" not in t.text() and "9 options" in t.text(), t.text())
+        t.tmux("set-buffer", "mark one\nstop\n")
+        t.tmux("paste-buffer", "-p")
+        t.wait("mark one")
+        expect(alive(folder) and not h.metrics(out_of(folder), "mark", whole=False), "a paste was carried out")
+        t.keys("C-c")
+        leave_prompt(t)
+        t.keys("q")
+        t.wait("d detach")
+        t.keys("d")
+        expect(t.exit() == 0, t.text())
+    # a shell with jobs: only there can anything be stopped
+    script = 'set -m; "$0" "$@"; echo back in the shell; read x; fg'
+    with Terminal(folder, "-c", script, h.CONSOLE, "attach", out_of(folder), program="/bin/sh") as t:
+        t.wait(lambda s: step_of(s) > 1)
+        t.keys("C-z")
+        t.wait("back in the shell")
+        goes_on(folder)
+        before = h.last_step(out_of(folder))
+        t.keys("Enter")
+        t.wait(lambda s: step_of(s) > before)
+        t.type(":show lr\r")
+        t.wait("0.01")
+        leave_prompt(t)
+        t.keys("q")
+        t.wait("d detach")
+        t.keys("d")
+        expect(t.exit() == 0, t.text())
+    end(folder)
+
+
 def test_kinds_of_terminals(folder):
     path = background(folder)
     with Terminal(folder, path, TERM="dumb") as t:  # lines, in the foreground
