@@ -350,11 +350,12 @@ static enum zf_status doctor(struct zf_args *a, struct zf_err *e)
     return zf_doctor_run(e);
 }
 
-static enum zf_status replay(struct zf_args *a, struct zf_err *e)
+static enum zf_status of_console(struct zf_args *a, struct zf_err *e)
 {
     (void)a;
-    return zf_fail(e, ZF_USAGE, "replay",
-                   "the trainer has no screen; `zenflow-console replay` has, and `log RUN` prints the steps of a run");
+    return zf_fail(
+        e, ZF_USAGE, NULL,
+        "this is the trainer, which has no screen and no words for shells; zenflow-console has (and `log RUN` prints the steps of a run)");
 }
 
 static const struct command {
@@ -362,36 +363,9 @@ static const struct command {
     enum zf_status (*run)(struct zf_args *, struct zf_err *);
     const char *usage, *text;
 } commands[] = {
-    {"check", check, "check run.cfg [--set NAME=VALUE]... [--json]",
-     "read everything, train nothing: model, data, memory against what there is, options"},
-    {"data", data, "data run.cfg [--rows N] [--from POSITION] [--valid] [--ids] [--json] [--set NAME=VALUE]...",
-     "rows as the model will see them, in the order of training, trained tokens marked; 5 from the first on unless told otherwise"},
-    {"init", init, "init [MODEL [DATA]]", "a commented run.cfg for them on stdout"},
-    {"options", options, "options [--commands] [--markdown|--json]",
-     "every option: name, type, range, default, when a change takes effect; --commands: what `send` takes"},
-    {"status", status, "status [RUN] [--json]", "how far a run is, and whether it is alive; RUN is a run directory or a run.cfg"},
-    {"list", list, "list [DIRECTORY] [--json]", "the runs in ./runs, or in another directory"},
-    {"attach", zf_command_attach, "attach [RUN] [--read-only]",
-     "the screen of a run that goes on; without a terminal its lines, and commands from stdin: Ctrl-C, the end of the input or `detach` "
-     "leaves it alone"},
-    {"replay", replay, "replay RUN [--speed X] [--from STEP] | replay RUN --snapshot COLSxROWS [--at-step N] [--theme X] [--glyphs X]",
-     "the screen of a recorded run, as it was or faster; --snapshot: one frame of it as text"},
-    {"send", zf_command_send, "send [RUN] COMMAND... [--yes] [--no-wait] [--timeout SECONDS] [--json]",
-     "one command to a run that goes on, and its answer; RUN: none is the newest live run; `send help` lists commands"},
-    {"log", log_table, "log RUN [--csv|--json] [--fields a,b] | --profile [--json]",
-     "the step table; --profile: where the time of a step went, of a run that is over"},
-    {"generate", generate,
-     "generate MODEL|RUN --prompt TEXT [--tokens N] [--temperature X] [--top-p X] [--seed N] [--ids 1,2,3] "
-     "[--dtype auto|bf16|f32] [--json] [--time]",
-     "text from a model or a run's newest export; 128 tokens, the likeliest each (temperature 0), unless told otherwise; --time: how long "
-     "it took"},
-    {"tokenize", zf_command_tokenize, "tokenize MODEL [FILE] [--json] [--decode]", "ids of each line of text; --decode: back"},
-    {"verify", verify, "verify MODEL GOLDEN.safetensors [--losses] [--dtype f32|bf16] [--tolerance X]",
-     "logits, loss and gradients against values made elsewhere; in f32 unless told otherwise"},
-    {"inspect", zf_command_inspect, "inspect PATH [--json]", "what is in a safetensors file, a model folder, a run; verifies it"},
-    {"export", zf_command_export, "export RUN OUT [--dtype f32|bf16|f16] [--step N|best|last]",
-     "a Hugging Face folder that transformers loads"},
-    {"doctor", doctor, "doctor", "what this machine has, and what is missing"},
+#define ZF_CLI(name, run, usage, text) {#name, run, usage, text},
+#include "core/run/cli.def"
+#undef ZF_CLI
 };
 enum { COMMANDS = sizeof commands / sizeof *commands };
 
@@ -405,11 +379,6 @@ static const struct {
 static void print_help(FILE *to)
 {
     fprintf(to, "zenflow-console %s: fine-tunes language models\n\n", ZF_VERSION);
-    fprintf(
-        to,
-        "  zenflow-console run.cfg [--set NAME=VALUE]... [--plain|--detach] [--resume never] [--takeover]\n      train as run.cfg says, "
-        "in the background, and show it; where a trainer is at work already, show that; --plain (and where there is no terminal): with "
-        "progress lines on stdout; --detach: in the background alone; --takeover: from a trainer on another machine\n");
     for (size_t i = 0; i < COMMANDS; i++) fprintf(to, "  zenflow-console %s\n      %s\n", commands[i].usage, commands[i].text);
     fprintf(to, "  zenflow-console --help | --version | COMMAND --help\n\n");
     fprintf(to, "exit codes:\n");
@@ -421,10 +390,10 @@ static void print_help(FILE *to)
 static enum zf_status unknown(const char *name, struct zf_err *e)
 {
     const char *names[COMMANDS];
-    for (size_t i = 0; i < COMMANDS; i++) names[i] = commands[i].name;
+    for (size_t i = 1; i < COMMANDS; i++) names[i] = commands[i].name;
     for (size_t i = 0; i < sizeof later / sizeof *later; i++)
         if (!strcmp(name, later[i].name)) return zf_fail(e, ZF_USAGE, name, "this version does not have it yet; %s", later[i].instead);
-    const char *near = zf_nearest(name, names, COMMANDS);
+    const char *near = zf_nearest(name, names + 1, COMMANDS - 1);
     return zf_fail(e, ZF_USAGE, name, "there is no such command and no such run.cfg%s%s%s; --help lists the commands",
                    near ? "; did you mean `" : "", near ? near : "", near ? "`" : "");
 }
@@ -445,7 +414,7 @@ static enum zf_status dispatch(int argc, char **argv, struct zf_err *e)
     struct zf_args all = {argc - 1, argv + 1};
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return print_help(stdout), ZF_OK;
     if (!strcmp(argv[1], "--version")) return printf("zenflow-console %s\n", ZF_VERSION), ZF_OK;
-    for (size_t i = 0; i < COMMANDS; i++) {
+    for (size_t i = 1; i < COMMANDS; i++) { /* [0] is that of a run.cfg */
         if (strcmp(argv[1], commands[i].name)) continue;
         struct zf_args rest = {argc - 2, argv + 2};
         if (zf_args_flag(&rest, "--help")) return printf("zenflow-console %s\n  %s\n", commands[i].usage, commands[i].text), ZF_OK;
