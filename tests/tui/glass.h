@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <termios.h>
 #include <time.h>
@@ -66,6 +67,7 @@ static void pty_shell(struct pty *p, int wake, char *const argv[], char *const e
     ioctl(p->slave, TIOCSCTTY, 0);
     for (int i = 0; i < 3; i++) dup2(p->slave, i);
     signal(SIGTTOU, SIG_IGN);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     pid_t child = fork();
     if (child == 0) {
         setpgid(0, 0);
