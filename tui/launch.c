@@ -9,6 +9,7 @@
 #include "core/session/lock.h"
 #include "core/session/rundir.h"
 #include "tui/app_impl.h"
+#include "tui/tables.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -23,8 +24,11 @@
 #define TRAINER "zenflow-trainer"
 #define PATIENCE 10.0 /* seconds, for a trainer that has just begun to listen */
 
-const char *const zf_trainer_commands[] = {"check",    "data",   "init",    "options", "status", "list", "send", "log", "generate",
-                                           "tokenize", "verify", "inspect", "export",  "doctor", "plan", "help", NULL};
+const char *const zf_trainer_commands[] = {
+#define ZF_CLI(name, function, usage, text) #name,
+#include "core/run/cli.def"
+#undef ZF_CLI
+    "plan", "help", NULL};
 
 enum zf_status zf_become_trainer(char **argv, struct zf_err *e)
 {
@@ -292,6 +296,8 @@ enum zf_status zf_launch(int argc, char **argv, bool *handled, int *code, struct
     *code = ZF_OK;
     *handled = false;
     if (argc < 2) return ZF_OK;
+    ZF_TRY(zf_tables_launch(argc, argv, handled, e));
+    if (*handled) return ZF_OK;
     bool attaches = !strcmp(argv[1], "attach"), replays = !strcmp(argv[1], "replay"), runs = !attaches && !replays && is_run_cfg(argv[1]);
     if (!attaches && !replays && !runs) return ZF_OK;
     char **rest = calloc((size_t)argc + 1, sizeof *rest);
