@@ -71,6 +71,7 @@ void zf_dots_span(struct zf_dots *d, enum zf_glyphs g, int x, int top, int botto
             on |= d->on[i];
             break;
         case ZF_GLYPHS_BLOCK: /* a column stands on its cell's bottom; of another line's the later one's height is what is true */
+            if (y > top && bottom + 1 - y < down / 2) return; /* hardly in this cell, which would be filled */
             on = (uint8_t)(next - y);
             if (d->style[i] == style && d->on[i] > on) on = d->on[i];
             break;

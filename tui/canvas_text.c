@@ -93,9 +93,9 @@ char *zf_canvas_text(const struct zf_canvas *c, bool styles)
     return finish(f, &text);
 }
 
-/* --- SVG. Blocks and dots are drawn, not written: fonts leave gaps between them. --- */
+/* --- SVG. Lines, blocks and dots are drawn, not written: fonts leave gaps between them. --- */
 
-enum { CELL_X = 8, CELL_Y = 16, BASE = 12, FONT = 13 };
+enum { CELL_X = 8, CELL_Y = 16, BASE = 12 };
 
 struct ink {
     uint32_t fg, bg;
@@ -119,12 +119,74 @@ static void svg_rect(FILE *f, int x, int y, int w, int h, uint32_t colour, const
     fprintf(f, "<rect x=\"%d\" y=\"%d\" width=\"%d\" height=\"%d\" fill=\"#%06" PRIx32 "\"%s/>\n", x, y, w, h, colour, more);
 }
 
-/* Block elements and braille as shapes; false: it is a letter. */
+/* Lines of frames: towards which sides, and how (1 thin, 2 heavy, 3 double). */
+enum { LEFT = 1, RIGHT = 2, UPWARDS = 4, DOWNWARDS = 8 };
+enum { CORNER_1 = RIGHT | DOWNWARDS, CORNER_2 = LEFT | DOWNWARDS, CORNER_3 = RIGHT | UPWARDS, CORNER_4 = LEFT | UPWARDS };
+static const struct line {
+    uint16_t code;
+    uint8_t sides, form;
+} lines[] = {
+    {0x2500, LEFT | RIGHT, 1},
+    {0x2502, UPWARDS | DOWNWARDS, 1},
+    {0x250c, CORNER_1, 1},
+    {0x2510, CORNER_2, 1},
+    {0x2514, CORNER_3, 1},
+    {0x2518, CORNER_4, 1},
+    {0x251c, CORNER_1 | CORNER_3, 1},
+    {0x2524, CORNER_2 | CORNER_4, 1},
+    {0x252c, CORNER_1 | CORNER_2, 1},
+    {0x2534, CORNER_3 | CORNER_4, 1},
+    {0x253c, CORNER_1 | CORNER_4, 1},
+    {0x2501, LEFT | RIGHT, 2},
+    {0x2503, UPWARDS | DOWNWARDS, 2},
+    {0x250f, CORNER_1, 2},
+    {0x2513, CORNER_2, 2},
+    {0x2517, CORNER_3, 2},
+    {0x251b, CORNER_4, 2},
+    {0x2550, LEFT | RIGHT, 3},
+    {0x2551, UPWARDS | DOWNWARDS, 3},
+    {0x2554, CORNER_1, 3},
+    {0x2557, CORNER_2, 3},
+    {0x255a, CORNER_3, 3},
+    {0x255d, CORNER_4, 3},
+};
+
+static const struct line *line_of(uint32_t code)
+{
+    for (size_t i = 0; i < sizeof lines / sizeof *lines; i++)
+        if (lines[i].code == code) return &lines[i];
+    return NULL;
+}
+
+/* A cell's lines, their middle moved by dx, dy. */
+static void svg_sides(FILE *f, int x, int y, unsigned sides, int dx, int dy)
+{
+    int cx = x + CELL_X / 2 + dx, cy = y + CELL_Y / 2 + dy;
+    if (sides & LEFT) fprintf(f, "M%d %dH%d", cx, cy, x);
+    if (sides & RIGHT) fprintf(f, "M%d %dH%d", cx, cy, x + CELL_X);
+    if (sides & UPWARDS) fprintf(f, "M%d %dV%d", cx, cy, y);
+    if (sides & DOWNWARDS) fprintf(f, "M%d %dV%d", cx, cy, y + CELL_Y);
+}
+
+static void svg_line(FILE *f, int x, int y, const struct line *l, uint32_t fg)
+{
+    /* A double line is drawn twice: one corner is outside of the other. */
+    int dx = l->form < 3 ? 0 : l->sides & RIGHT ? 1 : -1, dy = l->form < 3 ? 0 : l->sides & DOWNWARDS ? 1 : -1;
+    fprintf(f, "<path stroke=\"#%06" PRIx32 "\" stroke-width=\"%d\" stroke-linecap=\"square\" d=\"", fg, l->form == 2 ? 2 : 1);
+    svg_sides(f, x, y, l->sides, dx, dy);
+    if (l->form == 3) svg_sides(f, x, y, l->sides, -dx, -dy);
+    fprintf(f, "\"/>\n");
+}
+
+/* Lines, blocks and braille as shapes; false: it is a letter. */
 static bool svg_shape(FILE *f, int x, int y, uint32_t code, uint32_t fg)
 {
     static const char *const opacity[] = {" fill-opacity=\".25\"", " fill-opacity=\".5\"", " fill-opacity=\".75\""};
+    const struct line *line = line_of(code);
     int part = (int)code - 0x2580;
-    if (code == 0x2580) {
+    if (line) {
+        svg_line(f, x, y, line, fg);
+    } else if (code == 0x2580) {
         svg_rect(f, x, y, CELL_X, CELL_Y / 2, fg, "");
     } else if (code >= 0x2581 && code <= 0x2588) {
         svg_rect(f, x, y + CELL_Y - part * 2, CELL_X, part * 2, fg, "");
@@ -158,17 +220,18 @@ static void svg_code(FILE *f, uint32_t code)
 
 static bool is_letter(uint32_t code)
 {
-    return !(code >= 0x2580 && code <= 0x2593 && code != 0x2590) && !(code >= 0x2800 && code < 0x2900);
+    return !(code >= 0x2580 && code <= 0x2593 && code != 0x2590) && !(code >= 0x2800 && code < 0x2900) && !line_of(code);
 }
 
-/* Letters from x on that look alike, as one element; returns where it ends. A wide character stands alone. */
+/* Letters from x on that look alike, as one element; returns where it ends. A wide character stands alone, and two blanks end it: where a
+ * font is narrower or wider than our cells, columns stay in line. */
 static int svg_letters(FILE *f, const struct zf_cell *row, int x, int end, int left, int top, const struct ink *k)
 {
     int from = x, last = x;
     bool wide = x + 1 < end && row[x + 1].code == (uint32_t)ZF_CELL_RIGHT;
     for (; x < end && row[x].style == row[from].style && is_letter(row[x].code); x++) {
         bool next_wide = x + 1 < end && row[x + 1].code == (uint32_t)ZF_CELL_RIGHT;
-        if (x > from && (next_wide || wide)) break;
+        if (x > from && (next_wide || wide || (row[x].code == ' ' && row[x - 1].code == ' '))) break;
         if (row[x].code != ' ') last = x;
     }
     if (wide) x = from + 2, last = from + 1;
@@ -218,8 +281,8 @@ char *zf_canvas_svg(const struct zf_canvas *c, struct zf_rect r, int scheme)
     if (!f) return NULL;
     fprintf(f,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" viewBox=\"0 0 %d %d\" font-family=\"monospace\" "
-            "font-size=\"%d\" stroke-width=\"3\" stroke-linecap=\"round\" style=\"white-space:pre\" xml:space=\"preserve\">\n",
-            cols * CELL_X, rows * CELL_Y, cols * CELL_X, rows * CELL_Y, FONT);
+            "font-size=\"13.3\" stroke-width=\"3\" stroke-linecap=\"round\" style=\"white-space:pre\" xml:space=\"preserve\">\n",
+            cols * CELL_X, rows * CELL_Y, cols * CELL_X, rows * CELL_Y);
     svg_rect(f, 0, 0, cols * CELL_X, rows * CELL_Y, paper, "");
     for (int y = 0; y < rows; y++) svg_row(f, c->cell + (size_t)(y0 + y) * (size_t)c->cols, x0, x0 + cols, y * CELL_Y, s, paper, pen);
     fputs("</svg>\n", f);

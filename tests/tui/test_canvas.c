@@ -292,7 +292,7 @@ static void dots(void **state)
 {
     (void)state;
     draw_dots(ZF_GLYPHS_BRAILLE, "⡇ ⠁⢸\n⡇⡀ ⠈\n\nR VM\nRM R\n");
-    draw_dots(ZF_GLYPHS_BLOCK, "█ ██\n█▁ █\n\nR VM\nRM R\n");
+    draw_dots(ZF_GLYPHS_BLOCK, "█ ██\n█▁\n\nR VM\nRM\n");
     draw_dots(ZF_GLYPHS_ASCII, ". o*\n.* .\n\nR VM\nRM R\n");
     /* Another line's column: the later height is true; the same one's: the higher. */
     struct zf_canvas c = open_canvas(2, 1, ZF_GLYPHS_BLOCK);
