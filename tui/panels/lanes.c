@@ -98,13 +98,14 @@ static void draw_lane(const struct zf_history *h, struct zf_canvas *c, struct zf
 {
     char number[ZF_FORMAT_ROOM];
     double sum = 0, part[2];
+    bool stalls = !strcmp(name, "compute");
     int n = r.cols - LABEL - VALUE;
     zf_fit(c, r, 0, y, LABEL - 1, ZF_STYLE_DIM, name);
     for (int x = 0; x < n; x++) {
         shares(h, t, name, t->from + t->seconds * x / n, t->from + t->seconds * (x + 1) / n, part);
         sum += part[0] / n;
-        if (part[1] >= 0.25 && part[1] >= part[0])
-            zf_put(c, r, LABEL + x, y, c->glyphs == ZF_GLYPHS_ASCII ? '!' : 's', ZF_STYLE_STALL);
+        if (part[1] >= 0.25 && part[1] >= part[0]) /* the device that waits is a stall; the others wait for work, as they should */
+            zf_put(c, r, LABEL + x, y, !stalls ? '.' : c->glyphs == ZF_GLYPHS_ASCII ? '!' : 's', stalls ? ZF_STYLE_STALL : ZF_STYLE_DIM);
         else if (part[0] > 0.02)
             zf_put(c, r, LABEL + x, y, busy_glyph(c, part[0]), style_of(name));
     }
@@ -189,7 +190,7 @@ void zf_frame_lanes(const struct zf_view *v, char *title, char *note, size_t siz
         const struct zf_lane_step *s = lane_step(v->h, 0);
         zf_append(title, size, "  step %" PRIu64, s->step);
         if (s->to > s->from && s->to - s->from < 1e6) zf_append(title, size, " in %.4g ms", 1000 * (s->to - s->from));
-        zf_append(note, size, "%s", v->glyphs == ZF_GLYPHS_ASCII ? "# busy ! stall" : "█ busy s stall");
+        zf_append(note, size, "%s", v->glyphs == ZF_GLYPHS_ASCII ? "# busy ! stall . waits" : "█ busy s stall . waits");
     } else if (v->h->step) {
         zf_append(title, size, "  busy shares");
         zf_append(note, size, "intervals only of a live run");
