@@ -34,9 +34,10 @@ void zf_feed_anew(struct zf_history *h, char **followed)
         free(*followed);
         *followed = strdup(h->matrix[h->map.matrix].name);
     }
-    uint64_t version = h->version_of_data;
+    uint64_t version = h->version_of_data, watched = h->own.watched;
     zf_history_close(h);
     h->version_of_data = version + 1;
+    h->own.watched = watched;
 }
 
 void zf_feed_follow(struct zf_history *h, char **followed)
@@ -46,6 +47,43 @@ void zf_feed_follow(struct zf_history *h, char **followed)
         if (!strcmp(h->matrix[i].name, *followed)) zf_history_watch(h, i);
     free(*followed);
     *followed = NULL;
+}
+
+void zf_feed_map_close(struct zf_feed_map *m)
+{
+    if (m->busy) zf_tail_close(&m->tail);
+    m->busy = false;
+}
+
+/* Most lines are not asked for a second time: by their first letters. */
+static bool of_channels(const char *line, size_t size)
+{
+    static const char score[] = "{\"type\":\"score\"", select[] = "{\"type\":\"select\"";
+    return size > sizeof select && (!memcmp(line, score, sizeof score - 1) || !memcmp(line, select, sizeof select - 1));
+}
+
+bool zf_feed_map(struct zf_feed_map *m, struct zf_history *h, const char *run, off_t end, double until)
+{
+    struct zf_err ignored;
+    const char *line;
+    size_t size;
+    if (h->own.watched != m->watched) {
+        zf_feed_map_close(m);
+        m->watched = h->own.watched;
+        if (h->map.matrix >= h->matrices || zf_tail_open(&m->tail, run, &ignored)) return false;
+        zf_history_watch(h, h->map.matrix); /* what came since is in the file, too */
+        m->watched = h->own.watched;
+        m->busy = true;
+        zf_history_mapping(h, true);
+    }
+    if (!m->busy) return false;
+    for (unsigned n = 1; (end < 0 || m->tail.at < end) && zf_tail_line(&m->tail, &line, &size); n++) {
+        if (of_channels(line, size)) zf_history_map(h, line, size);
+        if (n % ZF_FEED_LINES == 0 && zf_clock() > until) return true;
+    }
+    zf_history_mapping(h, false);
+    zf_feed_map_close(m);
+    return false;
 }
 
 enum zf_status zf_feed_lost(const char *run, uint64_t step, struct zf_err *e)

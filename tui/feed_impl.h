@@ -24,6 +24,15 @@ void zf_feed_steps(struct zf_history *h, const char *run);
 /* All that is known is forgotten, but for which matrix is followed (it is followed anew once it is known: see zf_feed_follow). */
 void zf_feed_anew(struct zf_history *h, char **followed);
 void zf_feed_follow(struct zf_history *h, char **followed);
+/* The columns of before for a matrix that the map has begun to follow, from the file up to `end` (below 0: its end). Zeroed at first. true:
+ * there is more to do. */
+struct zf_feed_map {
+    struct zf_tail tail;
+    uint64_t watched; /* which of the maps that were begun */
+    bool busy;
+};
+bool zf_feed_map(struct zf_feed_map *m, struct zf_history *h, const char *run, off_t end, double until);
+void zf_feed_map_close(struct zf_feed_map *m);
 /* ZF_BUSY: the trainer's last words, by its lock. */
 enum zf_status zf_feed_lost(const char *run, uint64_t step, struct zf_err *e);
 

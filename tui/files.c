@@ -13,8 +13,8 @@ struct files {
     struct zf_feed feed;
     struct zf_tail tail;
     struct zf_feed_clock clock;
+    struct zf_feed_map map;
     char *run, *followed;
-    uint64_t step;
     double looked; /* at the lock */
     bool begun, caught_up, gone;
 };
@@ -40,12 +40,12 @@ static enum zf_status take(struct zf_feed *feed, struct zf_history *h, double se
     if (!f->caught_up) zf_history_brief(h, zf_tail_left(&f->tail) > ZF_FEED_BRIEF);
     for (unsigned n = 1; zf_tail_line(&f->tail, &line, &size); n++) {
         zf_history_text(h, line, size);
+        if (f->followed) zf_feed_follow(h, &f->followed);
         if (n % ZF_FEED_LINES || zf_clock() < until) continue;
         *more = true;
         break;
     }
-    zf_feed_follow(h, &f->followed);
-    f->step = h->step;
+    if (!*more && zf_feed_map(&f->map, h, f->run, f->tail.at, until)) *more = true;
     if (*more) return ZF_OK;
     if (!f->caught_up) {
         zf_history_brief(h, false);
@@ -112,6 +112,7 @@ static void close_it(struct zf_feed *feed)
 {
     struct files *f = of(feed);
     zf_tail_close(&f->tail);
+    zf_feed_map_close(&f->map);
     free(f->run);
     free(f->followed);
     free(f);

@@ -113,7 +113,7 @@ enum { ZF_CHANNEL_COLUMNS = 512, ZF_CHANNEL_ROWS = 1024 };
 struct zf_channel_map {
     size_t matrix;     /* whose; SIZE_MAX: nobody's */
     size_t rows;       /* bins or channels */
-    bool full;         /* rows are channels: a `watch` line */
+    bool full;         /* rows are channels: `watch` lines; columns of before have a bin's score in each of its rows */
     float *score;      /* ring [ZF_CHANNEL_COLUMNS][ZF_CHANNEL_ROWS], log10 of the mean score; NaN: none */
     uint8_t *selected; /* the same: share of the row's channels that are selected, 0..255 */
     uint64_t *step;    /* [ZF_CHANNEL_COLUMNS] */
@@ -129,8 +129,9 @@ struct zf_history_own {
     struct zf_channel_entry *entry; /* of the line that is being read */
     uint32_t *channel;
     size_t entry_room, channel_room;
-    bool brief;
-    char *late; /* the newest whole score line that was read in brief */
+    bool brief, mapping;
+    uint64_t watched; /* how often `map` was begun */
+    char *late;       /* the newest whole score line that was read in brief */
     size_t late_size, late_room;
 };
 
@@ -181,8 +182,13 @@ bool zf_history_text(struct zf_history *h, const char *line, size_t size);
 /* While a feed catches up with a long file: bins and tops of `score` lines are passed over, but for the matrix that `map` follows. When
  * that ends the newest are there. */
 void zf_history_brief(struct zf_history *h, bool brief);
-/* Which matrix `map` follows; SIZE_MAX: none. What was collected goes. */
+/* Which matrix `map` follows; SIZE_MAX: none. What was collected goes; a feed then brings the columns of before: while it is at it other
+ * lines leave the map alone, and what it tells by zf_history_map is for the map only. */
 void zf_history_watch(struct zf_history *h, size_t matrix);
+void zf_history_mapping(struct zf_history *h, bool on);
+void zf_history_map(struct zf_history *h, const char *line, size_t size);
+/* A state to come back to, for a recording that is wound back. false: no memory (then `to` is empty). `to` is an opened one. */
+bool zf_history_copy(struct zf_history *to, const struct zf_history *from);
 
 /* Sizes, options as text: "" if there is none. */
 const char *zf_history_option(const struct zf_history *h, const char *name, char *buffer, size_t size);

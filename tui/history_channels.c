@@ -273,25 +273,46 @@ static void put_selected(const struct zf_matrix_seen *m, uint8_t *to, size_t row
     for (size_t r = 0; r < rows; r++) to[r] = (uint8_t)fmin(255, ceil(share * hits[r]));
 }
 
+/* Columns that have less rows than the map by now: each row gets the score of the one that it is a part of. */
+static void widen(float *score, uint8_t *selected, size_t from, size_t to)
+{
+    for (size_t r = to; r-- > 0;) {
+        score[r] = score[r * from / to];
+        if (selected) selected[r] = selected[r * from / to];
+    }
+}
+
 /* A column of the map; of a step that is there already it is the same column. */
 static void put_map(struct zf_history *h, uint64_t step, const float *score, size_t rows, bool full)
 {
     struct zf_channel_map *p = &h->map;
-    if (!p->score || !rows || (p->full && !full)) return;
-    if (rows != p->rows || full != p->full) p->used = p->at = 0;
-    p->rows = rows;
-    p->full = full;
+    if (!p->score || !rows) return;
     size_t last = (p->at + ZF_CHANNEL_COLUMNS - 1) % ZF_CHANNEL_COLUMNS, at = p->at;
-    if (p->used && step < p->step[last]) return;
-    if (p->used && p->step[last] == step) {
+    bool again = p->used && p->step[last] == step;
+    if (p->used && (step < p->step[last] || (again && p->full && !full))) return;
+    if (p->used && full && !p->full && rows >= p->rows) {
+        for (size_t i = 0; i < ZF_CHANNEL_COLUMNS && i < p->used; i++) {
+            size_t c = (p->at + ZF_CHANNEL_COLUMNS - 1 - i) % ZF_CHANNEL_COLUMNS;
+            widen(p->score + c * ZF_CHANNEL_ROWS, p->selected + c * ZF_CHANNEL_ROWS, p->rows, rows);
+        }
+        p->rows = rows;
+        p->full = true;
+    } else if (!p->used || (rows != p->rows && !(p->full && !full && rows < p->rows))) {
+        p->used = p->at = at = 0;
+        again = false;
+        p->rows = rows;
+        p->full = full;
+    }
+    if (again) {
         at = last;
     } else {
-        p->at = (p->at + 1) % ZF_CHANNEL_COLUMNS;
+        p->at = (at + 1) % ZF_CHANNEL_COLUMNS;
         if (p->used < ZF_CHANNEL_COLUMNS) p->used++;
     }
     p->step[at] = step;
     memcpy(p->score + at * ZF_CHANNEL_ROWS, score, rows * sizeof *score);
-    put_selected(&h->matrix[p->matrix], p->selected + at * ZF_CHANNEL_ROWS, rows);
+    if (rows < p->rows) widen(p->score + at * ZF_CHANNEL_ROWS, NULL, rows, p->rows);
+    put_selected(&h->matrix[p->matrix], p->selected + at * ZF_CHANNEL_ROWS, p->rows);
 }
 
 static void put_score(struct zf_history *h, const struct zf_channel_entry *x, uint64_t step)
@@ -302,7 +323,7 @@ static void put_score(struct zf_history *h, const struct zf_channel_entry *x, ui
         m->bins = x->bins;
     }
     for (size_t i = 0; i < ZF_TOPS_MOST && x->tops; i++) m->top[i] = i < x->tops ? x->top[i] : NAN;
-    if (x->matrix == h->map.matrix && x->bins) put_map(h, step, x->bin, x->bins, false);
+    if (x->matrix == h->map.matrix && x->bins && !h->own.mapping) put_map(h, step, x->bin, x->bins, false);
 }
 
 bool zf_history_channels(struct zf_history *h, const struct zf_channel_line *l)
@@ -365,6 +386,8 @@ void zf_history_watch(struct zf_history *h, size_t matrix)
     free(p->selected);
     free(p->step);
     *p = (struct zf_channel_map){.matrix = SIZE_MAX};
+    h->own.mapping = false;
+    h->own.watched++;
     if (matrix >= h->matrices) return;
     p->score = malloc((size_t)ZF_CHANNEL_COLUMNS * ZF_CHANNEL_ROWS * sizeof *p->score);
     p->selected = malloc((size_t)ZF_CHANNEL_COLUMNS * ZF_CHANNEL_ROWS);
@@ -379,6 +402,30 @@ void zf_history_watch(struct zf_history *h, size_t matrix)
     *p = (struct zf_channel_map){.matrix = SIZE_MAX};
 }
 
+void zf_history_mapping(struct zf_history *h, bool on)
+{
+    h->own.mapping = on;
+}
+
+void zf_history_map(struct zf_history *h, const char *line, size_t size)
+{
+    struct zf_channel_line l;
+    bool brief = h->own.brief;
+    if (h->map.matrix >= h->matrices) return;
+    h->own.brief = true;
+    bool ok = zf_scan_channels(h, &l, line, size);
+    h->own.brief = brief;
+    for (size_t i = 0; ok && i < l.entries; i++) {
+        const struct zf_channel_entry *x = &h->own.entry[i];
+        if (x->matrix != h->map.matrix) continue;
+        if (l.score)
+            put_map(h, l.step, x->bin, x->bins, false);
+        else if (x->has_channels)
+            put_channels(h, &h->matrix[x->matrix], x);
+        h->version_of_data++;
+    }
+}
+
 bool zf_history_take_watch(struct zf_history *h, const json_t *line)
 {
     const char *name = json_string_value(json_object_get(line, "name"));
@@ -386,7 +433,7 @@ bool zf_history_take_watch(struct zf_history *h, const json_t *line)
     uint64_t step = zf_history_count(json_object_get(line, "step"), UINT64_MAX);
     size_t hint = 0, n = json_array_size(scores), m = name ? zf_history_matrix(h, name, strlen(name), &hint) : SIZE_MAX, at = 0;
     float row[ZF_CHANNEL_ROWS];
-    if (m == SIZE_MAX || m != h->map.matrix || !n || step == UINT64_MAX) return false;
+    if (m == SIZE_MAX || m != h->map.matrix || h->own.mapping || !n || step == UINT64_MAX) return false;
     size_t rows = n < ZF_CHANNEL_ROWS ? n : ZF_CHANNEL_ROWS;
     for (size_t r = 0; r < rows; r++) {
         size_t from = r * n / rows, end = (r + 1) * n / rows;

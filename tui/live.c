@@ -1,8 +1,9 @@
 /* A run whose trainer is alive on this machine: its socket, after what metrics.jsonl has of the time before.
  *
- * The connection is made first, then the file is read to its end, then the socket: no line is missed. Lines that come both ways are the
- * same bytes in the same order, so of the file's newest lines only hashes are kept: a line of the socket that is found among them is known,
- * and so are all before it. Where the trainer says that this client lost lines, and when it is gone without an end, all is read anew. */
+ * The trainer has let us in when it answers; only then the file is read to its end, then the socket: no line is missed. Lines that come
+ * both ways are the same bytes in the same order, so of the file's newest lines only hashes are kept: a line of the socket that is found
+ * among them is known, and so are all before it. Where the trainer says that this client lost lines, and when it is gone without an end,
+ * all is read anew. */
 #include "tui/feed_impl.h"
 
 #include "core/base/clock.h"
@@ -22,16 +23,22 @@ enum {
     QUEUE = 1 << 20,
     KNOWN = 1 << 17, /* newest lines of the file: more than the trainer's queue for a client holds, so that it repeats no others */
     ANSWERS = 256,   /* that nobody has fetched */
-    PATIENCE_S = 5   /* for a trainer that has its lock but does not listen yet */
+    PATIENCE_S = 5,  /* for a trainer that has its lock but does not listen yet */
+    WELCOME_S = 2,   /* then what the file has is shown for the time being */
 };
+static const char knock[] = "{\"id\":\"attach\",\"command\":\"status\",\"by\":\"console\"}\n";
 
 struct live {
     struct zf_feed feed;
     struct zf_wire wire;
     struct zf_tail tail;
     struct zf_feed_clock clock;
+    struct zf_feed_map map;
     char *run, *followed, user[80];
-    bool reading; /* the file */
+    bool welcomed; /* an answer has come: the socket tells all from here on */
+    double since;  /* we have knocked */
+    char refused[200];
+    bool reading; /* the file, which has all that the socket says meanwhile */
     bool anew;    /* from its beginning */
     bool gone;    /* the socket has ended */
     uint64_t *known;
@@ -100,6 +107,7 @@ static bool read_file(struct live *l, struct zf_history *h, double until)
     zf_history_brief(h, zf_tail_left(&l->tail) > ZF_FEED_BRIEF);
     for (unsigned n = 1; zf_tail_line(&l->tail, &line, &size); n++) {
         zf_history_text(h, line, size);
+        if (l->followed) zf_feed_follow(h, &l->followed);
         remember(l, line, size);
         if (n % ZF_FEED_LINES == 0 && zf_clock() > until) return true;
     }
@@ -116,6 +124,12 @@ static bool read_file(struct live *l, struct zf_history *h, double until)
 static void put_answer(struct live *l, const json_t *o)
 {
     const json_t *id = json_object_get(o, "id");
+    if (json_is_string(id) && !strcmp(json_string_value(id), "attach")) {
+        l->welcomed = true;
+        read_anew(l); /* what came before the answer is in the file */
+        return;
+    }
+    if (!l->welcomed && json_is_null(id)) snprintf(l->refused, sizeof l->refused, "%s", zf_json_text(o, "text", ""));
     if (l->answers == ANSWERS) {
         free(l->answer[0].text);
         memmove(l->answer, l->answer + 1, --l->answers * sizeof *l->answer);
@@ -143,10 +157,9 @@ static void one_line(struct live *l, struct zf_history *h, const char *line, siz
         put_answer(l, o);
     else if (json_object_get(o, "lost"))
         read_anew(l);
-    else if (only_here || !is_known(l, line, size)) {
-        bool new = zf_history_text(h, line, size);
-        if (new &&begins(line, size, "{\"type\":\"step\",")) forget(l); /* from here on nothing repeats */
-    }
+    else if (!l->reading && (only_here || !is_known(l, line, size)) && zf_history_text(h, line, size) &&
+             begins(line, size, "{\"type\":\"step\","))
+        forget(l); /* from here on nothing repeats */
     json_decref(o);
 }
 
@@ -176,18 +189,20 @@ static enum zf_status take(struct zf_feed *feed, struct zf_history *h, double se
     double until = zf_clock() + seconds;
     *more = false;
     if (zf_wire_queued(&l->wire) && !l->gone && zf_wire_flush(&l->wire) == ZF_WIRE_ENDED && zf_wire_read(&l->wire)) l->gone = true;
-    if (l->reading && (*more = read_file(l, h, until))) return ZF_OK;
+    bool may_read = l->welcomed || l->gone || zf_clock() - l->since > WELCOME_S;
+    if (l->reading && may_read && (*more = read_file(l, h, until))) return ZF_OK;
     bool was_gone = l->gone;
     if (l->wire.fd >= 0) *more = read_socket(l, h, until);
-    zf_feed_follow(h, &l->followed);
+    if (!*more && !l->reading && zf_feed_map(&l->map, h, l->run, -1, until)) *more = true;
     zf_feed_tick(&l->clock, h, 0);
-    if (l->reading) *more = true;
+    if (l->reading && may_read) *more = true;
     if (*more || !l->gone) return ZF_OK;
     if (l->wire.fd >= 0) zf_wire_close(&l->wire);
     if (h->ended) {
         l->clock = (struct zf_feed_clock){.time = h->time};
         return ZF_OK;
     }
+    if (was_gone && l->refused[0]) return zf_fail(e, ZF_BUSY, l->run, "%s", l->refused);
     if (was_gone) return zf_feed_lost(l->run, h->step, e);
     read_anew(l); /* what it could not send any more is in its file */
     *more = true;
@@ -202,8 +217,9 @@ static int fd(const struct zf_feed *f)
 static double wait_for(const struct zf_feed *feed)
 {
     const struct live *l = of(feed);
+    if (!l->welcomed && !l->gone) return 0.02;
     if (l->reading || l->wire.in_seen < l->wire.in_used) return 0;
-    return zf_wire_queued(&l->wire) ? 0.02 : -1;
+    return zf_wire_queued(&l->wire) ? 0.02 : 1;
 }
 
 static enum zf_status ask(struct zf_feed *feed, int64_t id, const char *command, bool yes, struct zf_err *e)
@@ -248,6 +264,7 @@ static void close_it(struct zf_feed *feed)
     struct live *l = of(feed);
     if (l->wire.fd >= 0) zf_wire_close(&l->wire);
     zf_tail_close(&l->tail);
+    zf_feed_map_close(&l->map);
     for (size_t i = 0; i < l->answers; i++) free(l->answer[i].text);
     free(l->told);
     free(l->known);
@@ -270,7 +287,12 @@ static enum zf_status connect_it(struct live *l, struct zf_err *e)
         int fd_of_it;
         enum zf_status s = zf_wire_connect(&fd_of_it, usual ? usual : holder.socket, until - zf_clock(), e);
         free(usual);
-        if (!s) zf_wire_open(&l->wire, fd_of_it, LINE_MOST, QUEUE);
+        if (!s) {
+            zf_wire_open(&l->wire, fd_of_it, LINE_MOST, QUEUE);
+            l->since = zf_clock();
+            if (!zf_wire_queue(&l->wire, knock, sizeof knock - 1, 0)) return zf_fail_memory(e, l->run);
+            zf_wire_flush(&l->wire);
+        }
         if (s != ZF_BUSY || zf_clock() > until) return s;
         usleep(20000);
     }

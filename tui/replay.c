@@ -1,5 +1,7 @@
 /* A recording with a clock of its own. Its time is the `time` of its steps; where that jumps back (a resume counts anew) it goes on from
- * there. A line belongs to the step before it. */
+ * there. A line belongs to the step before it.
+ *
+ * A long one keeps a few states on its way, so that winding back reads a fifth of it at most. */
 #include "tui/feed_impl.h"
 
 #include "core/base/clock.h"
@@ -9,6 +11,15 @@
 #include <string.h>
 
 static const double frame = 0.05; /* seconds: what is nearer to each other comes at once */
+
+enum { KEPT = 4, KEPT_FROM = 64 << 20 /* bytes; a shorter file is read in a moment */ };
+
+struct kept {
+    bool used;
+    off_t at;
+    double shift, newest;
+    struct zf_history h;
+};
 
 struct replay {
     struct zf_feed feed;
@@ -20,6 +31,9 @@ struct replay {
     double newest;    /* recording's time of the newest step */
     double due;       /* of the step that waits; below 0: none does */
     bool begun, ended;
+    struct zf_feed_map map;
+    off_t apart; /* bytes between states that are kept; 0: none is */
+    struct kept kept[KEPT];
 };
 
 static struct replay *of(const struct zf_feed *f)
@@ -66,6 +80,52 @@ static double due_of(struct replay *r, double time)
     return time + r->shift;
 }
 
+/* The state as of here, if it is one of those that are kept. */
+static void keep(struct replay *r, struct zf_history *h)
+{
+    size_t i = (size_t)(r->tail.at / r->apart);
+    if (!i || i > KEPT || r->kept[i - 1].used || h->own.mapping) return;
+    struct kept *k = &r->kept[i - 1];
+    bool brief = h->own.brief;
+    zf_history_brief(h, false);
+    zf_history_open(&k->h);
+    k->at = r->tail.at;
+    k->shift = r->shift;
+    k->newest = r->newest;
+    k->used = zf_history_copy(&k->h, h);
+    if (!k->used) r->apart = 0;
+    zf_history_brief(h, brief);
+}
+
+/* To the latest state that was kept before this step, if that is a short cut; to the beginning, if it lies back and there is none. */
+static void wind(struct replay *r, struct zf_history *h, uint64_t step)
+{
+    const struct kept *k = NULL;
+    bool back = step < h->step;
+    uint64_t watched = h->own.watched;
+    for (size_t i = 0; i < KEPT; i++)
+        if (r->kept[i].used && r->kept[i].h.step <= step && (back || r->kept[i].at > r->tail.at) && (!k || r->kept[i].at > k->at))
+            k = &r->kept[i];
+    if (!back && !k) return;
+    zf_feed_anew(h, &r->followed);
+    uint64_t version = h->version_of_data;
+    bool copied = k && zf_history_copy(h, &k->h);
+    zf_tail_rewind(&r->tail, copied ? k->at : 0);
+    r->shift = copied ? k->shift : 0;
+    r->newest = copied ? k->newest : 0;
+    r->due = -1;
+    h->version_of_data = version;
+    h->own.watched = watched;
+    if (!copied) return;
+    if (r->followed && h->map.matrix < h->matrices && !strcmp(r->followed, h->matrix[h->map.matrix].name)) {
+        free(r->followed); /* its columns of before are in the copy */
+        r->followed = NULL;
+    } else {
+        zf_history_watch(h, SIZE_MAX);
+    }
+    zf_feed_follow(h, &r->followed);
+}
+
 static void ended(struct replay *r, struct zf_history *h)
 {
     r->ended = true;
@@ -95,6 +155,7 @@ static bool go(struct replay *r, struct zf_history *h, double until, uint64_t st
             r->newest = r->due;
         }
         zf_history_text(h, line, size);
+        if (r->apart) keep(r, h);
         if (r->followed) zf_feed_follow(h, &r->followed);
         if (n % ZF_FEED_LINES == 0 && zf_clock() > limit) return true;
     }
@@ -113,6 +174,10 @@ static enum zf_status take(struct zf_feed *feed, struct zf_history *h, double se
         set_time(r, r->newest);
         zf_feed_steps(h, r->run);
     }
+    if (zf_feed_map(&r->map, h, r->run, r->tail.at, zf_clock() + seconds)) {
+        *more = true;
+        return ZF_OK;
+    }
     if (r->ended || !(r->speed > 0)) return ZF_OK;
     double until = isinf(r->speed) ? INFINITY : time_of(r);
     *more = go(r, h, until, UINT64_MAX, seconds);
@@ -129,7 +194,7 @@ static int fd(const struct zf_feed *f)
 static double wait_for(const struct zf_feed *feed)
 {
     const struct replay *r = of(feed);
-    if (r->ended || !(r->speed > 0)) return r->begun ? -1 : 0;
+    if (r->ended || !(r->speed > 0)) return r->begun ? 1 : 0;
     if (isinf(r->speed) || !r->begun) return 0;
     return fmin(1, fmax(frame, (r->due - time_of(r)) / r->speed));
 }
@@ -159,6 +224,9 @@ static void close_it(struct zf_feed *feed)
 {
     struct replay *r = of(feed);
     zf_tail_close(&r->tail);
+    zf_feed_map_close(&r->map);
+    for (size_t i = 0; i < KEPT; i++)
+        if (r->kept[i].used) zf_history_close(&r->kept[i].h);
     free(r->run);
     free(r->followed);
     free(r);
@@ -178,11 +246,14 @@ enum zf_status zf_feed_replay(struct zf_feed **out, const char *run, double spee
     r->speed = speed >= 0 ? speed : 1;
     r->due = -1;
     enum zf_status s = zf_tail_open(&r->tail, run, e);
-    if (s)
+    if (s) {
         close_it(&r->feed);
-    else
-        *out = &r->feed;
-    return s;
+        return s;
+    }
+    off_t size = zf_tail_left(&r->tail);
+    r->apart = size > KEPT_FROM ? size / (KEPT + 1) : 0;
+    *out = &r->feed;
+    return ZF_OK;
 }
 
 bool zf_replay_is(const struct zf_feed *f)
@@ -207,12 +278,7 @@ enum zf_status zf_replay_seek(struct zf_feed *feed, struct zf_history *h, uint64
 {
     struct replay *r = of(feed);
     if (!zf_replay_is(feed)) return zf_fail(e, ZF_DIFFERENT, NULL, "only a recording can be wound");
-    if (step < h->step) {
-        zf_feed_anew(h, &r->followed);
-        zf_tail_rewind(&r->tail, 0);
-        r->shift = r->newest = 0;
-        r->due = -1;
-    }
+    wind(r, h, step);
     r->begun = true;
     r->ended = false;
     zf_history_brief(h, true);

@@ -502,7 +502,7 @@ static void a_recording(void **unused)
     double now = f->type->now(f);
     play(f, &h, 0.2);
     assert_int_equal(h.step, stood);
-    assert_true(f->type->now(f) == now && f->type->wait(f) < 0);
+    assert_true(f->type->now(f) == now && f->type->wait(f) == 1);
 
     zf_replay_speed(f, 20);
     play(f, &h, 0.3);
@@ -528,7 +528,7 @@ static void a_recording(void **unused)
     while (more) assert_int_equal(f->type->take(f, &h, 0.001, &more, &e), ZF_OK);
     assert_true(h.ended && h.step == 6000);
     assert_int_equal(zf_series_between(&h.series[ZF_SERIES_LOSS], 0, UINT64_MAX).count, 6000);
-    assert_true(f->type->wait(f) < 0);
+    assert_true(f->type->wait(f) == 1);
     assert_int_equal(zf_replay_seek(f, &h, 99999, &e), ZF_OK);
     assert_int_equal(h.step, 6000);
     assert_int_equal(f->type->ask(f, 1, "pause", false, &e), ZF_DIFFERENT);
@@ -547,11 +547,151 @@ static void a_recording(void **unused)
     zf_history_close(&h);
 }
 
+/* ---- a long one ---- */
+
+static void same_state(const struct zf_history *a, const struct zf_history *b)
+{
+    assert_true(a->step == b->step && a->time == b->time && a->ended == b->ended && a->heat.used == b->heat.used);
+    assert_true(a->heat.merged == b->heat.merged && a->heat.pending == b->heat.pending && a->notes.count == b->notes.count);
+    for (int i = 0; i < ZF_SERIES_COUNT; i++) {
+        const struct zf_series *x = &a->series[i], *y = &b->series[i];
+        assert_true(x->used == y->used && x->span == y->span && x->newest == y->newest && x->recent_used == y->recent_used);
+        if (!x->used) continue;
+        struct zf_bucket p = zf_series_between(x, 0, UINT64_MAX), q = zf_series_between(y, 0, UINT64_MAX);
+        assert_true(p.count == q.count && p.sum == q.sum && p.least == q.least && p.most == q.most && p.bad == q.bad);
+    }
+    for (size_t i = 0; i < a->notes.count; i++) assert_string_equal(a->notes.list[i].text, b->notes.list[i].text);
+    for (size_t i = 0; i < a->matrices; i++) {
+        assert_memory_equal(a->matrix[i].energy_column, b->matrix[i].energy_column, a->heat.used * sizeof(float));
+        assert_int_equal(a->matrix[i].bins, b->matrix[i].bins);
+        assert_memory_equal(a->matrix[i].bin, b->matrix[i].bin, a->matrix[i].bins * sizeof(float));
+        assert_int_equal(a->matrix[i].channel_count, b->matrix[i].channel_count);
+    }
+    assert_int_equal(a->map.used, b->map.used);
+    for (size_t i = 1; i <= a->map.used; i++) {
+        size_t c = (a->map.at + ZF_CHANNEL_COLUMNS - i) % ZF_CHANNEL_COLUMNS, d = (b->map.at + ZF_CHANNEL_COLUMNS - i) % ZF_CHANNEL_COLUMNS;
+        assert_int_equal(a->map.step[c], b->map.step[d]);
+        assert_memory_equal(a->map.score + c * ZF_CHANNEL_ROWS, b->map.score + d * ZF_CHANNEL_ROWS, a->map.rows * sizeof(float));
+    }
+}
+
+static void all_of_it(struct zf_feed *f, struct zf_history *h)
+{
+    struct zf_err e;
+    bool more = true;
+    while (more) assert_int_equal(f->type->take(f, h, 0.05, &more, &e), ZF_OK);
+}
+
+static void score(FILE *to, uint64_t step)
+{
+    fprintf(to,
+            "{\"type\":\"select\",\"step\":%llu,\"matrices\":[{\"name\":\"k\",\"selected\":2,\"kept\":0.5,\"energy\":0.25,\"channels\":[1,%"
+            "llu]}]}\n"
+            "{\"type\":\"score\",\"step\":%llu,\"matrices\":[{\"name\":\"q\",\"bins\":[%llu.5,2.5],\"top\":[0.5],\"selected_energy\":0.5},"
+            "{\"name\":\"k\",\"bins\":[-%llu.5,1.5,0.5],\"top\":[0.5],\"selected_energy\":0.%llu}]}\n",
+            (unsigned long long)step, (unsigned long long)step % 8, (unsigned long long)step, (unsigned long long)step,
+            (unsigned long long)step, (unsigned long long)step % 1000 + 1000);
+}
+
+/* States that are kept on the way are no other than those that reading from the beginning gives. */
+static void a_long_recording_is_wound(void **unused)
+{
+    (void)unused;
+    static const uint64_t places[] = {60000, 31000, 100, 44444, 69999, 12345, 70000, 14001};
+    struct zf_feed *f, *g;
+    struct zf_history h, fresh;
+    struct zf_err e;
+    char pad[900];
+    append(start_line);
+    FILE *to = fopen(at("metrics.jsonl"), "a");
+    assert_non_null(to);
+    memset(pad, '7', sizeof pad - 1);
+    pad[sizeof pad - 1] = 0;
+    for (uint64_t i = 1; i <= 70000; i++) {
+        fprintf(to, "{\"type\":\"step\",\"step\":%llu,\"time\":%.2f,\"loss\":%.4f,\"busy\":{\"compute\":0.%llu}}\n", (unsigned long long)i,
+                (double)i * 0.01, 3.0 / (double)i, (unsigned long long)(i % 97));
+        fprintf(to, "{\"type\":\"padding\",\"text\":\"%s\"}\n", pad);
+        if (i % 50 == 0) score(to, i);
+        if (i % 1000 == 0)
+            fprintf(to, "{\"type\":\"mark\",\"step\":%llu,\"text\":\"%llu\"}\n", (unsigned long long)i, (unsigned long long)i);
+    }
+    fclose(to);
+    zf_history_open(&h);
+    assert_int_equal(zf_feed_replay(&f, root, INFINITY, &e), ZF_OK);
+    all_of_it(f, &h);
+    assert_int_equal(h.step, 70000);
+    zf_replay_speed(f, 0);
+    zf_history_watch(&h, 1);
+    all_of_it(f, &h);
+    assert_int_equal(h.map.used, ZF_CHANNEL_COLUMNS); /* columns of before */
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
+        assert_int_equal(zf_replay_seek(f, &h, places[i], &e), ZF_OK);
+        all_of_it(f, &h);
+        zf_history_open(&fresh);
+        assert_int_equal(zf_feed_replay(&g, root, 0, &e), ZF_OK);
+        assert_int_equal(zf_replay_seek(g, &fresh, places[i], &e), ZF_OK);
+        zf_history_watch(&fresh, 1);
+        all_of_it(g, &fresh);
+        same_state(&h, &fresh);
+        g->type->close(g);
+        zf_history_close(&fresh);
+    }
+    f->type->close(f);
+    zf_history_close(&h);
+}
+
+/* Whoever looks at a matrix sees what was before, and what comes, in the order of steps. */
+static void a_matrix_that_is_looked_at(void **unused)
+{
+    (void)unused;
+    struct zf_feed *f;
+    struct zf_history h;
+    struct zf_err e;
+    char line[256];
+    zf_history_open(&h);
+    trainer_begin();
+    tell(start_line);
+    train(1600);
+    assert_int_equal(zf_feed_live(&f, root, &e), ZF_OK);
+    assert_int_equal(drain(f, &h, 1600, &e), ZF_OK);
+    zf_history_watch(&h, 0);
+    train(160);
+    assert_int_equal(drain(f, &h, 1760, &e), ZF_OK);
+    all_of_it(f, &h);
+    assert_int_equal(h.map.used, 110);
+    for (size_t i = 0; i < h.map.used; i++) assert_int_equal(h.map.step[i], 16 * (i + 1));
+    train(16);
+    snprintf(line, sizeof line, "{\"type\":\"watch\",\"step\":1777,\"name\":\"q\",\"scores\":[1,100,1000],\"selected\":[1]}\n");
+    zf_control_publish(t.control, line, strlen(line));
+    train(16);
+    assert_int_equal(drain(f, &h, 1792, &e), ZF_OK);
+    assert_true(h.map.used == 113 && h.map.rows == 3 && h.map.full); /* those of before are as wide */
+    assert_true(h.map.score[2] == 1.5f && h.map.score[111 * ZF_CHANNEL_ROWS + 2] == 3 && h.map.score[112 * ZF_CHANNEL_ROWS + 2] == 1.5f);
+    zf_history_watch(&h, SIZE_MAX);
+    all_of_it(f, &h);
+    zf_history_watch(&h, 0);
+    zf_history_watch(&h, SIZE_MAX);
+    zf_history_watch(&h, 0);
+    all_of_it(f, &h);
+    assert_int_equal(h.map.used, 112);
+    trainer_end(true);
+    f->type->close(f);
+    zf_history_close(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        T(a_live_run),       T(no_gap_and_no_double), T(lost_lines_are_read_from_the_file), T(a_trainer_that_dies),
-        T(a_hostile_socket), T(files_that_grow),      T(lines_that_are_no_lines),           T(a_recording),
+        T(a_live_run),
+        T(no_gap_and_no_double),
+        T(lost_lines_are_read_from_the_file),
+        T(a_trainer_that_dies),
+        T(a_hostile_socket),
+        T(files_that_grow),
+        T(lines_that_are_no_lines),
+        T(a_long_recording_is_wound),
+        T(a_matrix_that_is_looked_at),
+        T(a_recording),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
