@@ -134,6 +134,16 @@ static void dashboard_key(struct zf_app *a, const struct zf_key_event *k)
     }
 }
 
+/* An Escape that another key followed at once looks as that key with Alt does. Where Alt means nothing it was the two. */
+static bool two_keys(const struct zf_app *a, const struct zf_key_event *k)
+{
+    uint32_t plain = k->key & ~(uint32_t)ZF_KEY_ALT;
+    if (!(k->key & ZF_KEY_ALT) || plain >= ZF_KEY_NONE || k->size < 2) return false;
+    if (a->dialog != ZF_DIALOG_NONE) return true;
+    if (a->typing) return !zf_prompt_takes_escape() && !zf_prompt_binds(k->bytes, k->size);
+    return !zf_binding_of(k->key);
+}
+
 void zf_app_key(struct zf_app *a, const struct zf_key_event *k)
 {
     if (k->key == ZF_KEY_PASTE_BEGIN) a->pasting = true;
@@ -144,6 +154,11 @@ void zf_app_key(struct zf_app *a, const struct zf_key_event *k)
         return;
     }
     if (always(a, k) || k->key == ZF_KEY_PASTE_END) return;
+    if (two_keys(a, k)) {
+        zf_app_key(a, &(struct zf_key_event){.key = ZF_KEY_ESCAPE, .bytes = k->bytes, .size = 1});
+        zf_app_key(a, &(struct zf_key_event){.key = k->key & ~(uint32_t)ZF_KEY_ALT, .bytes = k->bytes + 1, .size = k->size - 1});
+        return;
+    }
     zf_app_hush(a);
     if (zf_app_dialog_key(a, k->key)) return;
     if (a->typing)

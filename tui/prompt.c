@@ -378,6 +378,11 @@ bool zf_prompt_takes_escape(void)
     return zf_recall_searches() || (rl_editing_mode == 0 && rl_get_keymap() != vi_movement_keymap);
 }
 
+bool zf_prompt_binds(const unsigned char *bytes, size_t size)
+{
+    return p.open && rl_function_of_keyseq_len((const char *)bytes, size, rl_get_keymap(), NULL);
+}
+
 bool zf_prompt_dirty(void)
 {
     return p.dirty;

@@ -26,6 +26,7 @@ void zf_prompt_label(const char *label); /* "zf> ", "filter> " */
 void zf_prompt_set(const char *text);    /* what is being typed */
 bool zf_prompt_empty(void);
 bool zf_prompt_takes_escape(void); /* vi's insertion mode, a search: ESC is readline's */
+bool zf_prompt_binds(const unsigned char *bytes, size_t size); /* a key that does something there */
 bool zf_prompt_dirty(void);        /* since it was drawn */
 void zf_prompt_resize(int cols);
 /* In one row, scrolled so that the cursor is seen; sets the canvas' cursor if `active`. */
