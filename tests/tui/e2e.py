@@ -412,16 +412,13 @@ def test_what_is_linked(_):
     expect("readline" not in trainer and "ncurses" not in trainer and "libtinfo" not in trainer, trainer)
 
 
-def test_the_trainers_commands(folder):
-    """A file that is named like a command is no run.cfg: the console knows the trainer's words."""
-    text = h.run("--help").stdout
-    source = open(os.path.join(h.SOURCE, "tui", "launch.c"), encoding="utf-8").read()
-    known = set(re.findall(r'"(\w+)"', source.split("zf_trainer_commands[] = {")[1].split("NULL")[0]))
-    words = {w for w in re.findall(r"^  zenflow-console (\w+)", text, re.M) if w not in ("run", "attach", "replay")}
-    expect(words <= known, words - known)
+def test_a_file_named_like_a_command(folder):
+    """is no run.cfg, neither for the console nor for the trainer."""
     h.write(os.path.join(folder, "status"), "")
     with Terminal(folder, "status", folder) as t:
         t.wait("there is no run here")
+    with Terminal(folder, "man") as t:
+        t.wait("EXIT STATUS")
 
 
 def cleaned(test):
