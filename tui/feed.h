@@ -23,7 +23,7 @@ struct zf_feed_type {
     /* Lines into the history, for about `seconds` at most. *more: there are some left. ZF_BUSY: the trainer is gone without an end line. */
     enum zf_status (*take)(struct zf_feed *f, struct zf_history *h, double seconds, bool *more, struct zf_err *e);
     int (*fd)(const struct zf_feed *f);      /* readable when `take` has something to do; -1: only the timer */
-    double (*wait)(const struct zf_feed *f); /* seconds until `take` wants to be called; below 0: when fd is readable */
+    double (*wait)(const struct zf_feed *f); /* seconds until `take` wants to be called, fd or not; at most 1 */
     /* A command; its answer comes by `answer`. ZF_DIFFERENT: nobody can carry it out (files, a recording). */
     enum zf_status (*ask)(struct zf_feed *f, int64_t id, const char *command, bool yes, struct zf_err *e);
     bool (*answer)(struct zf_feed *f, struct zf_answer *out);
@@ -31,7 +31,9 @@ struct zf_feed_type {
     void (*close)(struct zf_feed *f);
 };
 
-/* live.c. ZF_BUSY: nobody is there, or on another machine. run: the run directory. */
+/* While `h->map` has just begun to follow a matrix, `take` brings its columns of before from the file. Only one history a feed.
+ *
+ * live.c. ZF_BUSY: nobody is there, or on another machine. run: the run directory. */
 enum zf_status zf_feed_live(struct zf_feed **out, const char *run, struct zf_err *e);
 /* files.c: of a run whose trainer is elsewhere: follows metrics.jsonl as it grows. */
 enum zf_status zf_feed_files(struct zf_feed **out, const char *run, struct zf_err *e);

@@ -18,7 +18,11 @@ PHASES = ("ACC", "UP", "UPLOAD")
 TOPS = (0.001, 0.01, 0.05, 0.1, 0.2, 0.5)
 SHAPES = (("self_attn.q_proj", 576, 576), ("self_attn.k_proj", 576, 192), ("self_attn.v_proj", 576, 192), ("self_attn.o_proj", 576, 576),
           ("mlp.gate_proj", 576, 1536), ("mlp.up_proj", 576, 1536), ("mlp.down_proj", 1536, 576))  # fmt: skip
-SAMPLES = ("To be, or not to be: that is the quarrel of the night.", "ROMEO:\nWhat light is this that yonder breaks?\n", "naïve café — 東京")
+SAMPLES = (
+    "To be, or not to be: that is the quarrel of the night.",
+    "ROMEO:\nWhat light is this that yonder breaks?\n",
+    "naïve café — 東京",
+)
 OPTIONS = {
     "dir": "runs/sky", "seed": 1, "device": "auto", "threads": 8, "path": "models/sky-135m", "dtype": "bf16", "train": ["sky.jsonl"],
     "valid_split": 0.01, "steps": 0, "batch_size": 16, "micro_batch": 0, "learning_rate": 2e-5, "schedule": "cosine", "warmup_steps": 40,
@@ -95,9 +99,10 @@ class Run:
 
     def change(self, step, option, value, by="console"):
         old, self.options[option] = self.options[option], value
-        self.put({"type": "change", "step": step - 1, "option": option, "old": old, "new": value, "from_step": step, "by": by, "user": "ada"})
-        self.journal_put({"type": "change", "step": step - 1, "from_step": step, "command": f"set {option} {value}", "by": by, "user": "ada",
-                          "changes": [{"option": option, "old": old, "new": value}]})  # fmt: skip
+        what = {"option": option, "old": old, "new": value}
+        self.put({"type": "change", "step": step - 1, **what, "from_step": step, "by": by, "user": "ada"})
+        entry = {"type": "change", "step": step - 1, "from_step": step, "command": f"set {option} {value}", "by": by, "user": "ada"}
+        self.journal_put({**entry, "changes": [what]})
 
     def rate(self, step):
         o = self.options
@@ -140,7 +145,8 @@ class Run:
         words = ('"nan"', '"inf"', "0.0") if bad else (repr(loss), repr(norm), repr(clip))
         self.lines.append(
             f'{{"type":"step","step":{step},"time":{self.time!r},"epoch":{step * 16 / 120000!r},"loss":{words[0]},"grad_norm":{words[1]},'
-            f'"clip":{words[2]},"learning_rate":{self.rate(step)!r},"tokens":{self.tokens},"label_tokens":{self.tokens - rng.randrange(300)},'
+            f'"clip":{words[2]},"learning_rate":{self.rate(step)!r},"tokens":{self.tokens},'
+            f'"label_tokens":{self.tokens - rng.randrange(300)},'
             f'"tokens_per_s":{1000 * self.tokens / ms!r},"step_ms":{ms!r},"rows":[{(step - 1) * 16},{step * 16 - 1}],'
             f'"compute_ms":{compute!r},"stall_ms":{stall!r},"busy":{{"compute":{compute / ms!r},"d2h":{0.31 + 0.05 * rng.random()!r},'
             f'"h2d":{0.1 + 0.04 * rng.random()!r},"cpu":{0.62 + 0.2 * rng.random()!r}}},"d2h_bytes":{down},"h2d_bytes":{up},'
@@ -158,8 +164,10 @@ class Run:
     def gpu(self, at):
         r = self.rng.random
         self.put(
-            f'{{"type":"gpu","index":0,"utilization":{round(0.9 + 0.09 * r(), 3)},"memory_used":{44 << 30},"power_w":{round(395 + 30 * r(), 1)},'
-            f'"temperature_c":{62 + int(6 * r() + min(8, at / 30))},"pcie_rx":{int(2.1e9 * (1 + 0.2 * r()))},"pcie_tx":{int(8e9 * (1 + 0.2 * r()))}}}'
+            f'{{"type":"gpu","index":0,"utilization":{round(0.9 + 0.09 * r(), 3)},"memory_used":{44 << 30},'
+            f'"power_w":{round(395 + 30 * r(), 1)},'
+            f'"temperature_c":{62 + int(6 * r() + min(8, at / 30))},'
+            f'"pcie_rx":{int(2.1e9 * (1 + 0.2 * r()))},"pcie_tx":{int(8e9 * (1 + 0.2 * r()))}}}'
         )
 
     def lanes(self, step, began, ended, stall):
@@ -167,10 +175,11 @@ class Run:
 
         def spans(count, share_busy, first=0.0):
             width = (1 - first) / count
-            return [
-                [round(began + span * (first + i * width), 6), round(began + span * (first + (i + share_busy * (0.8 + 0.2 * r())) * width), 6)]
-                for i in range(count)
-            ]
+
+            def at(part):
+                return round(began + span * part, 6)
+
+            return [[at(first + i * width), at(first + (i + share_busy * (0.8 + 0.2 * r())) * width)] for i in range(count)]
 
         wait = [[round(began, 6), round(began + stall, 6)]] if stall else []
         lanes = [
@@ -221,7 +230,8 @@ class Run:
     def checkpoint(self, step):
         name = f"checkpoints/step-{step:08d}.zfc"
         size = 16 * sum(m.channels * m.length for m in self.matrices)
-        self.put({"type": "checkpoint", "step": step, "file": name, "bytes": int(0.83 * size), "raw_bytes": size, "stall_ms": 11.5, "seconds": 3.1})
+        sizes = {"bytes": int(0.83 * size), "raw_bytes": size}
+        self.put({"type": "checkpoint", "step": step, "file": name, **sizes, "stall_ms": 11.5, "seconds": 3.1})
         self.journal_put({"type": "checkpoint", "step": step, "file": name})
 
     def events(self, step):
@@ -234,7 +244,8 @@ class Run:
             self.change(step, "learning_rate", 1e-5)
         if at(1 / 2):
             self.change(step, "topk_ratio", 0.05)
-            self.note("note", step - 1, f"set topk_ratio 0.05: topk_ratio 0.1 -> 0.05, from step {step} (each matrix at its next window start)")
+            answer = f"set topk_ratio 0.05: topk_ratio 0.1 -> 0.05, from step {step} (each matrix at its next window start)"
+            self.note("note", step - 1, answer)
         if at(0.7):
             self.change(step, "update_interval", 8, by="send")
         if at(0.3):
@@ -285,9 +296,12 @@ def hostile(step):
     yield b""
     yield b" " * 70000
     yield b'{"type":"groups"}'
-    yield json.dumps({"type": "step", "step": step, "groups": [{"fill": 9e99, "phase": "\x1b[31m", "staleness": -1, "due": 1e30}] * 500}).encode()
-    yield json.dumps({"type": "select", "step": step, "matrices": [{"name": esc, "selected": 1e18, "kept": "nan", "energy": "inf"}]}).encode()
-    yield json.dumps({"type": "start", "matrices": [{"name": esc, "channels": -5, "length": 1e300}] * 3, "options": [1], "model": esc}).encode()
+    group = {"fill": 9e99, "phase": "\x1b[31m", "staleness": -1, "due": 1e30}
+    yield json.dumps({"type": "step", "step": step, "groups": [group] * 500}).encode()
+    one = {"name": esc, "selected": 1e18, "kept": "nan", "energy": "inf"}
+    yield json.dumps({"type": "select", "step": step, "matrices": [one]}).encode()
+    one = {"name": esc, "channels": -5, "length": 1e300}
+    yield json.dumps({"type": "start", "matrices": [one] * 3, "options": [1], "model": esc}).encode()
     yield b'{"type":"step","step":9,"loss":2.5,"ti'
 
 
