@@ -153,7 +153,7 @@ static void a_live_run(void **unused)
     exactly(&h, 1635);
     assert_int_equal(h.heat.used, 1635 / 16);
     assert_true(f->type->fd(f) >= 0);
-    assert_true(f->type->now(f) >= 16.35 && f->type->now(f) < 17.5);
+    assert_true(f->type->now(f) >= 16.35 && f->type->now(f) < 60);
     assert_string_equal(h.model, "sky");
 
     assert_int_equal(f->type->ask(f, 7, "status", false, &e), ZF_OK); /* at once */
@@ -462,16 +462,19 @@ static void lines_that_are_no_lines(void **unused)
 
 /* ---- recordings ---- */
 
-static void play(struct zf_feed *f, struct zf_history *h, double seconds)
+/* For so long, or longer on a busy machine: returns how long. */
+static double play(struct zf_feed *f, struct zf_history *h, double seconds)
 {
     struct zf_err e;
-    for (double until = zf_clock() + seconds; zf_clock() < until;) {
+    double began = zf_clock();
+    while (zf_clock() - began < seconds) {
         bool more;
         assert_int_equal(f->type->take(f, h, 0.01, &more, &e), ZF_OK);
         double wait = f->type->wait(f);
         assert_true(wait <= 1);
         usleep(wait < 0 ? 20000 : (useconds_t)(fmin(wait, 0.02) * 1e6));
     }
+    return zf_clock() - began;
 }
 
 static void a_recording(void **unused)
@@ -492,8 +495,8 @@ static void a_recording(void **unused)
     append("{\"type\":\"end\",\"step\":6000,\"reason\":\"done\"}\n");
     assert_int_equal(zf_feed_replay(&f, root, 1, &e), ZF_OK);
     assert_true(zf_replay_is(f) && zf_replay_speed_of(f) == 1 && f->type->fd(f) == -1 && f->type->wait(f) == 0);
-    play(f, &h, 0.3);
-    assert_in_range(h.step, 20, 40); /* 100 a second */
+    double took = play(f, &h, 0.3);
+    assert_in_range(h.step, 10, (uint64_t)(100 * took) + 10); /* 100 a second */
     assert_int_equal(h.notes.count, 1);
     assert_true(fabs(f->type->now(f) - 0.01 * (double)h.step) < 0.06);
 
@@ -505,8 +508,8 @@ static void a_recording(void **unused)
     assert_true(f->type->now(f) == now && f->type->wait(f) == 1);
 
     zf_replay_speed(f, 20);
-    play(f, &h, 0.3);
-    assert_in_range(h.step, stood + 300, stood + 1200);
+    took = play(f, &h, 0.3);
+    assert_in_range(h.step, stood + 200, stood + (uint64_t)(2000 * took) + 200);
 
     zf_replay_speed(f, 0);
     assert_int_equal(zf_replay_seek(f, &h, 100, &e), ZF_OK); /* back: to the end of the step */
@@ -535,7 +538,7 @@ static void a_recording(void **unused)
 
     assert_int_equal(zf_replay_seek(f, &h, 4800, &e), ZF_OK); /* the first time that it is reached */
     zf_replay_speed(f, 10);
-    play(f, &h, 0.4); /* over the resume, whose times are smaller */
+    for (int i = 0; i < 100 && h.attempt != 2; i++) play(f, &h, 0.1); /* over the resume, whose times are smaller */
     assert_true(h.step > 4000 && h.attempt == 2);
     f->type->close(f);
 
