@@ -29,10 +29,17 @@ const struct zf_core_map *zf_cores(void);
 /* Who works on a core. */
 enum zf_core_use { ZF_CORES_COMPUTE, ZF_CORES_OPTIMIZER, ZF_CORES_LOADER, ZF_CORE_USES };
 
-/* The cores for one use: how many, and their indices in core[], ascending. With `lanes` (optimizer workers beside the compute pool) and
- * four or more cores the three uses have cores of their own: every fourth is the optimizer's, so that each NUMA node has its share, the
- * first is the loader's, the rest computes. Else all cores are for every use. Depends on map->count alone. */
-int zf_cores_for(const struct zf_core_map *map, enum zf_core_use use, bool lanes, int index[ZF_CORES_MAX]);
+/* Whether the three uses have cores of their own in a run of so many threads in all (0: map->count): where there are four or more cores,
+ * and threads. */
+bool zf_cores_apart(const struct zf_core_map *map, int threads);
+
+/* The threads for one use: how many, and which core of core[] each would have, ascending (beyond map->cores where there are more threads
+ * than cores). With `lanes` (a CPU half beside the compute pool), where uses are apart: every fourth is the optimizer's, so that each NUMA
+ * node has its share, the first is the loader's, the rest computes. Else all are for every use. Depends on the numbers alone. */
+int zf_cores_for(const struct zf_core_map *map, int threads, enum zf_core_use use, bool lanes, int index[ZF_CORES_MAX]);
+
+/* The processor of the loader's thread in such a run; -1: the system places it. */
+int zf_cores_loader(const struct zf_core_map *map, int threads);
 
 /* Why `threads` threads that may use `cores` cores of the map are not pinned to them, one each; NULL: they are. */
 const char *zf_cores_loose(const struct zf_core_map *map, int threads, int cores);
@@ -44,7 +51,7 @@ bool zf_cores_spread(const struct zf_core_map *map, size_t bytes);
 /* Asks for it: interleaved over the nodes of the map, a preference. Before the block is touched. False: it stays as it is. */
 bool zf_cores_spread_block(void *p, size_t bytes);
 
-/* A few lines for people: cores, nodes, who works where and why not pinned. threads: of the compute pool. */
+/* A few lines for people: cores, nodes, who works where and why not pinned. threads: of a run, in all. */
 void zf_cores_print(FILE *to, const struct zf_core_map *map, int threads);
 
 /* "0-3,8": the processors of the cores in index[], into buffer, which is returned. */

@@ -82,23 +82,32 @@ struct zf_device;
 struct zf_lane;
 struct zf_event;
 
+/* Whose work a device of the host does, and so which of a run's threads it has (kernels/cores.h). Where there are too few to be parted each
+ * has all. */
+enum zf_device_part {
+    ZF_PART_ALL,
+    ZF_PART_COMPUTE, /* while the CPU half has nothing to do its threads as well: see `share` */
+    ZF_PART_CPU_HALF
+};
+
 struct zf_device_options {
-    int threads;      /* 0: the physical cores of the affinity mask */
-    const char *isa;  /* host: force a path (scalar, avx2, avx512, avx512+amx); NULL: the best there is */
-    bool synchronous; /* run each op inside the call that issues it, for debugging */
+    int threads;              /* of all parts together; 0: the physical cores of the affinity mask */
+    enum zf_device_part part; /* host */
+    const char *isa;          /* host: force a path (scalar, avx2, avx512, avx512+amx); NULL: the best there is */
+    bool synchronous;         /* run each op inside the call that issues it, for debugging */
     uint64_t
         jitter; /* host: a delay before each piece of work, of random length from this seed; to find what waits for too little. 0: none */
 };
 
 struct zf_device_info {
-    char description[256]; /* "2 threads, avx512+amx, oneDNN 2.6.3 (avx512_core_amx_bf16)" */
-    char isa[32];          /* which path own kernels take */
-    char products[64];     /* library and version of matrix products, with what it dispatches to: part of what "same bits" means */
-    int threads;
-    bool pinned;                           /* each thread to a core of its own */
-    char placement[192];                   /* "pinned to processors 0-7", "not pinned: WHY"; empty: not opened */
-    bool bf16_products;                    /* the hardware multiplies bf16 */
-    size_t total_bytes, free_bytes;        /* memory of the device; 0 = not known */
+    char description[256];          /* "2 threads, avx512+amx, oneDNN 2.6.3 (avx512_core_amx_bf16)" */
+    char isa[32];                   /* which path own kernels take */
+    char products[64];              /* library and version of matrix products, with what it dispatches to: part of what "same bits" means */
+    int threads;                    /* that work; of its part */
+    bool pinned;                    /* each thread to a core of its own */
+    char placement[192];            /* "pinned to processors 0-7", "not pinned: WHY"; empty: not opened */
+    bool bf16_products;             /* the hardware multiplies bf16 */
+    size_t total_bytes, free_bytes; /* memory of the device; 0 = not known */
     size_t bytes[ZF_MEM_TAGS], peak_bytes; /* allocated now, by tag; the most there was */
 };
 
@@ -116,12 +125,16 @@ struct zf_device_type {
                             struct zf_err *e);  /* 64-aligned, zeroed */
     void (*free)(struct zf_device *d, void *p); /* NULL is fine */
 
+    /* May be NULL. Of a device of ZF_PART_COMPUTE: whether there is a CPU half that needs its threads (so it is at first), or nobody does.
+     * Any thread, also while lanes work. */
+    void (*share)(struct zf_device *d, bool needed);
+
     enum zf_status (*lane_new)(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
-    void (*lane_free)(struct zf_lane *l);                             /* waits for what was issued */
-    enum zf_status (*lane_sync)(struct zf_lane *l, struct zf_err *e); /* the caller waits; the first error of the lane, once */
+    void (*lane_free)(struct zf_lane *l);                               /* waits for what was issued */
+    enum zf_status (*lane_sync)(struct zf_lane *l, struct zf_err *e);   /* the caller waits; the first error of the lane, once */
     enum zf_status (*lane_failed)(struct zf_lane *l, struct zf_err *e); /* without waiting: that error, if there is one by now; it stays */
-    double (*lane_busy)(struct zf_lane *l);                           /* seconds spent working since the lane was made */
-    double (*lane_waited)(struct zf_lane *l);                         /* seconds spent waiting for events */
+    double (*lane_busy)(struct zf_lane *l);                             /* seconds spent working since the lane was made */
+    double (*lane_waited)(struct zf_lane *l);                           /* seconds spent waiting for events */
     /* Keeps what the lane does from here on, at most `room` spans between two takes (the oldest go); 0: no more. Takes them, in order: how
      * many were written; *dropped: how many are lost since the last take. */
     enum zf_status (*lane_watch)(struct zf_lane *l, size_t room, struct zf_err *e);

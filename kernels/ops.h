@@ -247,6 +247,7 @@ struct zf_row_sums_args {
     const float *g; /* [rows][cols] */
     double *sums;   /* [rows][2] */
     size_t rows, cols;
+    double *partial; /* NULL, or what sum_squares makes of g[rows * cols]: both from one reading */
 };
 
 /* to[to_list[r]][cols] = from[from_list[r]][cols], to nearest where that narrows. Where type = from_type bits are copied (32-bit integers

@@ -10,7 +10,6 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
-#include <stdint.h>
 #include <stdlib.h>
 
 #ifdef _OPENMP
@@ -21,12 +20,19 @@ enum { LOOK_NS = 40000, SPINS = 64 }; /* how long to look for work: longer than 
 
 enum { PROCESSORS = 8192 };
 
+struct worker {
+    struct zf_pool *pool;
+    int number; /* [1, threads) */
+    pthread_t thread;
+};
+
 struct zf_pool {
     int threads;
-    bool crowded; /* more threads than processors: looking would keep others from working */
-    pthread_t *workers;
+    atomic_int used;        /* workers from this number on sleep, whatever there is to do */
+    bool crowded;           /* more threads than processors: looking would keep others from working */
+    struct worker *workers; /* [threads]; the first is the caller: not used */
     pthread_mutex_t lock;
-    pthread_cond_t wake;
+    pthread_cond_t wake, rest; /* those who may work wait for the one, the others for the other: no wake-up goes to who may not */
     void (*task)(void *, size_t);
     void *ctx;
     size_t tasks;             /* of the job; these three change only when no task is being worked on */
@@ -46,31 +52,51 @@ static void work(struct zf_pool *p)
     }
 }
 
-static void look_for_work(struct zf_pool *p)
+static bool may_work(const struct worker *w)
 {
-    double until = p->crowded ? 0 : zf_clock() + LOOK_NS * 1e-9;
+    return w->number < atomic_load(&w->pool->used);
+}
+
+static void sleep_for_work(struct worker *w)
+{
+    struct zf_pool *p = w->pool;
+    bool found = false;
+    pthread_mutex_lock(&p->lock);
+    while (!found && !atomic_load(&p->quit)) {
+        if (!may_work(w)) {
+            pthread_cond_wait(&p->rest, &p->lock);
+            continue;
+        }
+        atomic_fetch_add(&p->asleep, 1);
+        found = atomic_load(&p->left);
+        if (!found && !atomic_load(&p->quit)) pthread_cond_wait(&p->wake, &p->lock);
+        atomic_fetch_sub(&p->asleep, 1);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void look_for_work(struct worker *w)
+{
+    struct zf_pool *p = w->pool;
+    double until = p->crowded || !may_work(w) ? 0 : zf_clock() + LOOK_NS * 1e-9;
     do
         for (int i = 0; i < SPINS; i++) {
-            if (atomic_load(&p->left)) return;
+            if (atomic_load(&p->left) && may_work(w)) return;
             __builtin_ia32_pause();
         }
     while (zf_clock() < until);
-    pthread_mutex_lock(&p->lock);
-    atomic_fetch_add(&p->asleep, 1);
-    while (!atomic_load(&p->left) && !atomic_load(&p->quit)) pthread_cond_wait(&p->wake, &p->lock);
-    atomic_fetch_sub(&p->asleep, 1);
-    pthread_mutex_unlock(&p->lock);
+    sleep_for_work(w);
 }
 
 static void *worker(void *arg)
 {
-    struct zf_pool *p = arg;
+    struct worker *w = arg;
 #ifdef _OPENMP
     omp_set_num_threads(1); /* a library's own threads would fight with ours and change sums */
 #endif
-    while (!atomic_load(&p->quit)) {
-        work(p);
-        look_for_work(p);
+    while (!atomic_load(&w->pool->quit)) {
+        if (may_work(w)) work(w->pool);
+        look_for_work(w);
     }
     return NULL;
 }
@@ -84,6 +110,14 @@ static void wake(struct zf_pool *p, size_t most)
         pthread_cond_broadcast(&p->wake);
     else
         while (most--) pthread_cond_signal(&p->wake);
+    pthread_mutex_unlock(&p->lock);
+}
+
+static void wake_all(struct zf_pool *p)
+{
+    pthread_mutex_lock(&p->lock);
+    pthread_cond_broadcast(&p->wake);
+    pthread_cond_broadcast(&p->rest);
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -115,11 +149,15 @@ int zf_pool_pin(struct zf_pool *p, const int *processor)
     cpu_set_t *before = CPU_ALLOC(PROCESSORS);
     size_t size = CPU_ALLOC_SIZE(PROCESSORS);
     int s = before ? pthread_getaffinity_np(pthread_self(), size, before) : ENOMEM, pinned = 1;
+    if (!s) {
+        s = zf_thread_pin(pthread_self(), processor[0]);
+        pthread_setaffinity_np(pthread_self(), size, before);
+    }
     while (!s && pinned < p->threads) {
-        s = zf_thread_pin(p->workers[pinned], processor[pinned]);
+        s = zf_thread_pin(p->workers[pinned].thread, processor[pinned]);
         pinned += !s;
     }
-    for (int i = 1; s && i < pinned; i++) pthread_setaffinity_np(p->workers[i], size, before);
+    for (int i = 1; s && i < pinned; i++) pthread_setaffinity_np(p->workers[i].thread, size, before);
     if (before) CPU_FREE(before);
     return s;
 }
@@ -145,11 +183,16 @@ enum zf_status zf_pool_new(struct zf_pool **out, int threads, struct zf_err *e)
     p->crowded = threads > processors();
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->wake, NULL);
-    for (p->threads = 1; p->threads < threads; p->threads++)
-        if (zf_thread_start(&p->workers[p->threads], worker, p)) {
-            zf_pool_free(p);
-            return zf_fail(e, ZF_MEMORY, NULL, "the system refused a thread (wanted %d); set threads lower", threads);
-        }
+    pthread_cond_init(&p->rest, NULL);
+    atomic_store(&p->used, threads);
+    for (p->threads = 1; p->threads < threads; p->threads++) {
+        struct worker *w = &p->workers[p->threads];
+        w->pool = p;
+        w->number = p->threads;
+        if (!zf_thread_start(&w->thread, worker, w)) continue;
+        zf_pool_free(p);
+        return zf_fail(e, ZF_MEMORY, NULL, "the system refused a thread (wanted %d); set threads lower", threads);
+    }
     *out = p;
     return ZF_OK;
 }
@@ -158,9 +201,10 @@ void zf_pool_free(struct zf_pool *p)
 {
     if (!p) return;
     atomic_store(&p->quit, true);
-    wake(p, SIZE_MAX);
-    for (int i = 1; i < p->threads; i++) pthread_join(p->workers[i], NULL);
+    wake_all(p);
+    for (int i = 1; i < p->threads; i++) pthread_join(p->workers[i].thread, NULL);
     pthread_mutex_destroy(&p->lock);
+    pthread_cond_destroy(&p->rest);
     pthread_cond_destroy(&p->wake);
     free(p->workers);
     free(p);
@@ -171,9 +215,25 @@ int zf_pool_threads(const struct zf_pool *p)
     return p->threads;
 }
 
+int zf_pool_used(const struct zf_pool *p)
+{
+    return atomic_load(&p->used);
+}
+
+void zf_pool_use(struct zf_pool *p, int threads)
+{
+    atomic_store(&p->used, threads < 1 ? 1 : threads < p->threads ? threads : p->threads);
+    wake_all(p);
+}
+
+void zf_pool_name(struct zf_pool *p, const char *name)
+{
+    for (int i = 1; i < p->threads; i++) pthread_setname_np(p->workers[i].thread, name);
+}
+
 void zf_pool_run(struct zf_pool *p, size_t tasks, void (*task)(void *, size_t), void *ctx)
 {
-    if (p->threads == 1 || tasks < 2) {
+    if (zf_pool_used(p) == 1 || tasks < 2) {
         for (size_t i = 0; i < tasks; i++) task(ctx, i);
         return;
     }

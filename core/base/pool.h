@@ -19,8 +19,15 @@ enum zf_status zf_pool_new(struct zf_pool **out, int threads, struct zf_err *e);
 void zf_pool_free(struct zf_pool *p);                                            /* NULL is fine */
 int zf_pool_threads(const struct zf_pool *p);
 
-/* Keeps each worker on a processor of its own, [1] to [threads - 1]; the first is the caller's, who sees to that himself. All or none: 0 or
- * errno. */
+/* The first `threads` of them work, the others sleep, until said otherwise; all at first. From any thread, also while a job runs. */
+void zf_pool_use(struct zf_pool *p, int threads);
+int zf_pool_used(const struct zf_pool *p);
+
+/* What the system calls the workers (top -H), at most 15 bytes. */
+void zf_pool_name(struct zf_pool *p, const char *name);
+
+/* Keeps each worker on a processor of its own, [1] to [threads - 1]; the first is for who brings the jobs, and is only tried. All or none:
+ * 0 or errno. */
 int zf_pool_pin(struct zf_pool *p, const int *processor);
 
 /* Returns when all tasks are done. One job at a time; not to be called from inside a task. */

@@ -31,6 +31,13 @@ struct zf_loader {
     atomic_bool quit;
 };
 
+static atomic_int place = -1;
+
+void zf_loader_place(int processor)
+{
+    atomic_store(&place, processor);
+}
+
 static uint64_t row_at(const struct zf_loader *l, uint64_t position)
 {
     return l->o.order ? zf_order_row(l->o.order, position) : position;
@@ -155,11 +162,15 @@ enum zf_status zf_loader_start(struct zf_loader **out, const struct zf_loader_op
     enum zf_status s = ZF_OK;
     for (int i = 0; !s && i < ZF_LOADER_DEPTH; i++) s = zf_batch_init(&l->ring[i].batch, o->room_tokens, e);
     if (!s && zf_thread_start(&l->thread, run, l)) s = zf_fail(e, ZF_MEMORY, NULL, "the system refused a thread to read the data with");
-    if (s)
+    if (s) {
         release(l);
-    else
-        *out = l;
-    return s;
+        return s;
+    }
+    pthread_setname_np(l->thread, "loader");
+    int processor = atomic_load(&place);
+    if (processor >= 0) zf_thread_pin(l->thread, processor); /* refused: the system places it */
+    *out = l;
+    return ZF_OK;
 }
 
 enum zf_status zf_loader_next(struct zf_loader *l, const struct zf_load **out, struct zf_err *e)

@@ -24,6 +24,9 @@ struct zf_load {
     bool begins, ends;             /* the first, the last micro-batch of its step */
 };
 
+/* Where threads of loaders that start from here on run: on this processor, or (-1, as at first) where the system likes. Of the process. */
+void zf_loader_place(int processor);
+
 struct zf_loader;
 enum zf_status zf_loader_start(struct zf_loader **out, const struct zf_loader_options *o, struct zf_err *e);
 /* The next micro-batch, valid until the next call; NULL: that was all. What reading met comes at its place. */

@@ -24,6 +24,11 @@ static enum zf_status assign_all(struct zf_pipeline *p, bool to_device, struct z
     return s;
 }
 
+void zf_pipeline_share(struct zf_pipeline *p)
+{
+    if (p->host != p->device && p->device->type->share) p->device->type->share(p->device, zf_policy_offloads(&p->policy));
+}
+
 enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e)
 {
     size_t before = 0;
@@ -128,6 +133,7 @@ enum zf_status zf_pipeline_change(struct zf_pipeline *p, const struct zf_policy 
     if (*change & ZF_CHANGE_RESELECT) zf_pipeline_reselect(p);
     p->policy = *policy;
     p->rule = *rule;
+    zf_pipeline_share(p);
     if (*change & ZF_CHANGE_DRAIN) return zf_pipeline_begin_windows(p, e);
     for (size_t i = 0; toggled && i < p->matrices; i++) {
         struct zf_matrix *x = &p->matrix[i];

@@ -66,6 +66,7 @@ enum zf_status zf_pipeline_show(struct zf_pipeline *p, struct zf_matrix *x, bool
 enum zf_status zf_pipeline_show_layer(struct zf_pipeline *p, int layer, struct zf_err *e);
 
 /* change.c */
+void zf_pipeline_share(struct zf_pipeline *p); /* the device has the CPU half's threads where the policy gives that nothing to do */
 enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e);
 
 /* owners.c */

@@ -251,6 +251,7 @@ enum zf_status zf_pipeline_open(struct zf_pipeline *p, struct zf_model *m, struc
                               .policy = *policy,
                               .rule = *rule,
                               .last_clip = 1};
+    zf_pipeline_share(p);
     enum zf_status s = list_parameters(p, e);
     if (!s) s = allocate(p, e);
     if (!s) s = zf_pipeline_begin_windows(p, e);

@@ -67,11 +67,11 @@ static enum zf_status show_moments(struct zf_pipeline *p, struct zf_matrix *x, b
     unsigned turn = p->up.turn++ % ZF_RING;
     size_t bytes = x->staged_rows * sizeof *x->next_channel;
     struct targets to = {NULL, x->device_order + x->device.rows, x->staged_rows};
-    ZF_TRY(zf_pipeline_wait(p, p->device, p->h2d, p->up.idle[turn], e));
     /* more channels than a piece holds: straight into place would need no list, so in parts */
     for (size_t first = 0, n; first < x->staged_rows; first += n) {
         n = p->up.bytes / sizeof *x->next_channel;
         if (n > x->staged_rows - first) n = x->staged_rows - first;
+        ZF_TRY(zf_pipeline_wait(p, p->device, p->h2d, p->up.idle[turn], e));
         ZF_TRY(zf_pipeline_copy(p, p->h2d, p->up.piece[turn], x->next_channel + first, n * sizeof *x->next_channel, e));
         ZF_TRY(zf_pipeline_record(p, p->device, p->h2d, p->up.full[turn], e));
         if (x->staged_moved) {
@@ -84,11 +84,10 @@ static enum zf_status show_moments(struct zf_pipeline *p, struct zf_matrix *x, b
         ISSUE(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = x->channel, .from = p->up.piece[turn], .to_list = to.to,
               .from_list = to.from, .rows = to.rows, .cols = 1);
         ZF_TRY(zf_pipeline_record(p, p->device, p->compute, p->up.idle[turn], e));
-        ZF_TRY(zf_pipeline_wait(p, p->device, p->h2d, p->up.idle[turn], e));
     }
     p->counts.h2d_bytes += bytes;
     if (!columns) return ZF_OK;
-    /* nobody reads the old ones any more: h2d has just waited for compute, which was behind this step's hand-over */
+    /* nobody reads the old ones any more: whatever moved by them was issued before a norm that has been waited for */
     ZF_TRY(zf_pipeline_copy(p, p->h2d, x->column, x->next_column, x->length * sizeof *x->column, e));
     ZF_TRY(zf_pipeline_record(p, p->device, p->h2d, p->up.full[turn], e));
     ZF_TRY(zf_pipeline_wait(p, p->device, p->compute, p->up.full[turn], e));

@@ -115,10 +115,12 @@ static enum zf_status squares(struct zf_pipeline *p, const struct zf_param *q, s
     return ZF_OK;
 }
 
+/* With the squares. */
 static enum zf_status scores(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)
 {
     size_t at = p->sums_at[x - p->matrix];
-    ISSUE(p, row_sums, e, .g = p->model->grad + x->param->offset, .sums = p->sums + at, .rows = x->channels, .cols = x->length);
+    ISSUE(p, row_sums, e, .g = p->model->grad + x->param->offset, .sums = p->sums + at, .rows = x->channels, .cols = x->length,
+          .partial = p->partial + x->partial_at);
     return zf_pipeline_copy(p, p->compute, p->sums_seen + at, p->sums + at, 2 * x->channels * sizeof *p->sums, e);
 }
 
@@ -146,8 +148,7 @@ static enum zf_status gradients_of(struct zf_pipeline *p, int layer, struct zf_e
         struct zf_matrix *x = &p->matrix[i];
         if (x->layer != layer) continue;
         bool may_select = zf_window_may_select(&x->window, &p->policy, p->step + 1);
-        ZF_TRY(squares(p, x->param, x->partial_at, e));
-        if (may_select || p->score_all) ZF_TRY(scores(p, x, e));
+        ZF_TRY(may_select || p->score_all ? scores(p, x, e) : squares(p, x->param, x->partial_at, e));
         if (may_select || !packs(p) || p->policy.accumulate_on_device) continue;
         ZF_TRY(zf_pipeline_hand_over(p, x, true, !due_now(p, x), e));
     }

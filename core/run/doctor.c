@@ -46,6 +46,23 @@ static void speed(struct zf_device *d, int threads, size_t room)
            v.adamw / v.stream, v.stream / 1e9, v.adamw / 28e9);
 }
 
+/* AdamW by the threads that the CPU half has of its own, where it does. */
+static void half_speed(size_t room)
+{
+    enum { PARAMETERS = 4 << 20, BYTES = 16, SHARE = 8 };
+    size_t most = room / SHARE / BYTES;
+    double bytes;
+    struct zf_device *d;
+    struct zf_device_info info;
+    struct zf_err e;
+    if (!zf_cores_apart(zf_cores(), 0) || zf_device_open(&d, "host", &(struct zf_device_options){.part = ZF_PART_CPU_HALF}, &e)) return;
+    d->type->info(d, &info);
+    if (!zf_measure_adamw(d, most < PARAMETERS ? most : PARAMETERS, &bytes, &e))
+        printf("%-14s %.1f GB/s by the CPU half's %d thread%s, %s\n", "", bytes / 1e9, info.threads, info.threads == 1 ? "" : "s",
+               info.placement);
+    d->type->close(d);
+}
+
 static const char *gpu(void)
 {
     DIR *d = opendir("/proc/driver/nvidia/gpus");
@@ -82,9 +99,10 @@ enum zf_status zf_doctor_run(struct zf_err *e)
     printf("%-14s %s\n", "processor", cpu);
     printf("%-14s %s\n", "host device", info.description);
     printf("%-14s %s%s\n", "products", info.products, info.bf16_products ? ", bf16 in hardware" : "");
-    zf_cores_print(stdout, zf_cores(), info.threads);
+    zf_cores_print(stdout, zf_cores(), 0);
     zf_memory_limits_read(&l, "/", 0);
     speed(d, info.threads, l.least);
+    half_speed(l.least);
     printf("%-14s %s\n", "gpu", gpu());
     limit("memory", l.available, "");
     limit("cgroup", l.cgroup, l.cgroup_path);

@@ -4,6 +4,7 @@
 #include "core/run/trainer.h"
 
 #include "core/base/clock.h"
+#include "kernels/cores.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -54,22 +55,53 @@ void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...
 
 /* Bytes a second, over as many parameters as the model has, at most four million: a matter of milliseconds. 0: not measured. Before the
  * first step, when the memory that activations will take is not yet in use. */
-static double adam_speed(const struct zf_trainer *t)
+static double adam_speed(const struct zf_trainer *t, struct zf_device *d)
 {
     enum { MOST = 4 << 20 };
     size_t n = t->model.params.parameters;
     double speed;
     struct zf_err ignored;
-    return zf_measure_adamw(t->device, n < MOST ? n : MOST, &speed, &ignored) ? 0 : speed;
+    return zf_measure_adamw(d, n < MOST ? n : MOST, &speed, &ignored) ? 0 : speed;
+}
+
+/* Who works where, for the start line and for people. */
+static void record_threads(const struct zf_trainer *t, json_t *o, char *text, size_t size)
+{
+    struct zf_device_info info, half;
+    int threads = (int)t->o->threads, loader = zf_cores_loader(zf_cores(), threads);
+    bool busy = t->host && zf_policy_offloads(&t->pipeline.policy);
+    char rest[384] = "", speed[64] = "";
+    t->device->type->info(t->device, &info);
+    double adam = adam_speed(t, busy ? t->host : t->device);
+    json_object_set_new(o, "threads", json_integer(info.threads));
+    json_object_set_new(o, "pinned", json_boolean(info.pinned));
+    json_object_set_new(o, "placement", json_string(info.placement));
+    if (t->host) {
+        t->host->type->info(t->host, &half);
+        json_object_set_new(
+            o, "cpu_half",
+            json_pack("{s:i s:b s:s s:b}", "threads", half.threads, "pinned", half.pinned, "placement", half.placement, "idle", !busy));
+        snprintf(rest, sizeof rest, "; the CPU half%s %d, %s", busy ? ":" : ", when it has work, takes", half.threads, half.placement);
+    }
+    if (loader >= 0) {
+        size_t n = strlen(rest);
+        json_object_set_new(o, "loader_processor", json_integer(loader));
+        snprintf(rest + n, sizeof rest - n, "; the loader: processor %d", loader);
+    }
+    if (adam > 0) {
+        json_object_set_new(o, "adam_gb_s", zf_json_real(adam * 1e-9));
+        snprintf(speed, sizeof speed, "; CPU Adam %.1f GB/s by %d", adam * 1e-9, busy ? half.threads : info.threads);
+    }
+    snprintf(text, size, "threads: %d, %s%s%s", info.threads, info.placement, rest, speed);
 }
 
 void zf_record_start(struct zf_trainer *t)
 {
     const struct zf_params *p = &t->model.params;
     struct zf_device_info info;
+    char threads[768];
     json_t *o = json_object(), *matrices = json_array();
     t->device->type->info(t->device, &info);
-    double adam = adam_speed(t);
     const char *strategy = zf_option_table[ZF_OPT_strategy].choices[t->o->strategy];
     for (size_t i = 0; i < p->count; i++)
         if (p->list[i].matrix)
@@ -81,10 +113,7 @@ void zf_record_start(struct zf_trainer *t)
     json_object_set_new(o, "parameters", integer(p->parameters));
     json_object_set_new(o, "device", json_string(t->device->type->name));
     json_object_set_new(o, "device_description", json_string(info.description));
-    json_object_set_new(o, "threads", json_integer(info.threads));
-    json_object_set_new(o, "pinned", json_boolean(info.pinned));
-    json_object_set_new(o, "placement", json_string(info.placement));
-    if (adam > 0) json_object_set_new(o, "adam_gb_s", zf_json_real(adam * 1e-9));
+    record_threads(t, o, threads, sizeof threads);
     json_object_set_new(o, "dtype", json_string(zf_dtype_name(t->model.dtype)));
     json_object_set_new(o, "strategy", json_string(strategy));
     json_object_set_new(o, "options", zf_options_json(t->o));
@@ -93,14 +122,13 @@ void zf_record_start(struct zf_trainer *t)
     json_object_set_new(o, "attempt", json_integer(1));
     zf_metrics_write(t->metrics, o);
 
-    char bytes[32], speed[64] = "", words[512];
+    char bytes[32], words[512];
     const struct zf_setup *s = t->setup;
     zf_plain_text(&t->plain, "zenflow-console %s: %s, %" PRIu64 " parameters, %s, strategy %s on %s (%s)", ZF_VERSION,
                   t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters,
                   zf_dtype_name(t->model.dtype), strategy, t->device->type->name, info.description);
     zf_plain_text(&t->plain, "policy: %s", zf_policy_words(&t->pipeline.policy, words, sizeof words));
-    if (adam > 0) snprintf(speed, sizeof speed, "; CPU Adam %.1f GB/s", adam * 1e-9);
-    zf_plain_text(&t->plain, "threads: %d, %s%s", info.threads, info.placement, speed);
+    zf_plain_text(&t->plain, "%s", threads);
     zf_plain_text(&t->plain,
                   "data: %" PRIu64 " rows to train on, %" PRIu64 " to validate on, %" PRIu64 " tokens, %" PRIu64
                   " of them targets; the loss is the mean over the targets of a step",
@@ -111,14 +139,17 @@ void zf_record_start(struct zf_trainer *t)
     zf_plain_text(&t->plain, "run: %s, %" PRIu64 " steps of %" PRId64 " sequences", t->run, t->setup->steps, t->o->batch_size);
 }
 
-/* Bytes that the device's own memory would hold: all but what the CPU half keeps. */
+/* Bytes that the device's own memory would hold: all but what the CPU half keeps; the same with one device as with two. */
 static uint64_t device_bytes(const struct zf_trainer *t)
 {
+    struct zf_device *const devices[] = {t->device, t->host};
     struct zf_device_info info;
     uint64_t sum = 0;
-    t->device->type->info(t->device, &info);
-    for (int i = 0; i < ZF_MEM_TAGS; i++)
-        if (i != ZF_TAG_CPU_STATE && i != ZF_TAG_SLOTS) sum += info.bytes[i];
+    for (int d = 0; d < 2 && devices[d]; d++) {
+        devices[d]->type->info(devices[d], &info);
+        for (int i = 0; i < ZF_MEM_TAGS; i++)
+            if (i != ZF_TAG_CPU_STATE && i != ZF_TAG_SLOTS) sum += info.bytes[i];
+    }
     return sum;
 }
 

@@ -7,6 +7,7 @@
 #include "core/run/steer.h"
 #include "core/run/trainer.h"
 #include "core/session/rundir.h"
+#include "kernels/cores.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -156,6 +157,19 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     return s;
 }
 
+/* Compute, the CPU half and the loader on cores of their own where there are enough. */
+static enum zf_status open_devices(struct zf_trainer *t, struct zf_err *e)
+{
+    int threads = (int)t->o->threads;
+    const char *name = zf_option_table[ZF_OPT_device].choices[t->o->device];
+    zf_loader_place(zf_cores_loader(zf_cores(), threads));
+    ZF_TRY(zf_device_open(&t->device, name, &(struct zf_device_options){.threads = threads, .part = ZF_PART_COMPUTE}, e));
+    if (!zf_cores_apart(zf_cores(), threads)) return ZF_OK;
+    enum zf_status s = zf_device_open(&t->host, "host", &(struct zf_device_options){.threads = threads, .part = ZF_PART_CPU_HALF}, e);
+    if (s && !*e->where) snprintf(e->where, sizeof e->where, "the CPU half's threads");
+    return s;
+}
+
 static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_setup *s = t->setup;
@@ -167,7 +181,7 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
     zf_pace_start(t);
     t->schedule = zf_schedule_of(o);
     t->rule = zf_rule_of(o);
-    ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, NULL, &s->policy, &t->rule, e));
+    ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, &s->policy, &t->rule, e));
     return zf_trainer_load(t, e);
 }
 
@@ -225,6 +239,7 @@ static void close_trainer(struct zf_trainer *t)
     zf_watch_close(t);
     zf_pipeline_close(&t->pipeline);
     zf_model_close(&t->model);
+    if (t->host) t->host->type->close(t->host);
     if (t->device) t->device->type->close(t->device);
     zf_journal_close(t->journal);
     zf_metrics_close(t->metrics);
@@ -258,9 +273,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
     char unheard[768] = "";
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
     enum zf_status s = check_disk(setup, run, e);
-    if (!s)
-        s = zf_device_open(&t.device, zf_option_table[ZF_OPT_device].choices[o->device],
-                           &(struct zf_device_options){.threads = (int)o->threads}, e);
+    if (!s) s = open_devices(&t, e);
     if (!s) s = open_model(&t, e); /* all memory is taken before anything is written */
     if (!s) s = open_run(&t, who, how->take_over, e);
     if (!s) s = zf_steer_open(&t, o, unheard, sizeof unheard, e);

@@ -34,6 +34,7 @@ struct zf_trainer {
     double started;
 
     struct zf_device *device;
+    struct zf_device *host; /* of the CPU half, where it has cores of its own; NULL: the same */
     struct zf_model model;
     struct zf_pipeline pipeline;
     struct zf_order order;

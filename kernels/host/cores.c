@@ -67,6 +67,13 @@ static void fill_from_mask(struct zf_core_map *out, hwloc_const_bitmap_t mask, d
     finish(out, quota);
 }
 
+/* A machine that was made up (HWLOC_SYNTHETIC): its processors are the mask. */
+static bool made_up(hwloc_topology_t t)
+{
+    const char *backend = hwloc_obj_get_info_by_name(hwloc_get_root_obj(t), "Backend");
+    return backend && !strcmp(backend, "Synthetic");
+}
+
 /* The affinity mask; empty if it cannot be read. */
 static hwloc_bitmap_t read_mask(void)
 {
@@ -104,7 +111,7 @@ static void look(void)
     double quota = zf_cgroup_processors("/");
     hwloc_bitmap_t mask = read_mask();
     hwloc_topology_t t = mask ? load_topology() : NULL;
-    if (t) zf_core_map_fill(&here.map, t, mask, quota);
+    if (t) zf_core_map_fill(&here.map, t, made_up(t) ? hwloc_topology_get_complete_cpuset(t) : mask, quota);
     if (mask && !here.map.cores) fill_from_mask(&here.map, mask, quota);
     if (!mask) finish(&here.map, quota);
     if (mask) hwloc_bitmap_free(mask);
@@ -125,12 +132,27 @@ static enum zf_core_use use_of(int i)
     return i % OPTIMIZER_EVERY == OPTIMIZER_EVERY - 1 ? ZF_CORES_OPTIMIZER : i ? ZF_CORES_COMPUTE : ZF_CORES_LOADER;
 }
 
-int zf_cores_for(const struct zf_core_map *map, enum zf_core_use use, bool lanes, int index[ZF_CORES_MAX])
+bool zf_cores_apart(const struct zf_core_map *map, int threads)
+{
+    return map->count >= APART_FROM && (!threads || threads >= APART_FROM);
+}
+
+int zf_cores_for(const struct zf_core_map *map, int threads, enum zf_core_use use, bool lanes, int index[ZF_CORES_MAX])
 {
     int n = 0;
-    for (int i = 0; i < map->count && i < ZF_CORES_MAX; i++)
-        if (!lanes || map->count < APART_FROM || use_of(i) == use) index[n++] = i;
+    bool all = !lanes || !zf_cores_apart(map, threads);
+    if (!threads) threads = map->count;
+    for (int i = 0; i < threads && i < ZF_CORES_MAX; i++)
+        if (all || use_of(i) == use) index[n++] = i;
     return n;
+}
+
+int zf_cores_loader(const struct zf_core_map *map, int threads)
+{
+    int index[ZF_CORES_MAX];
+    if (!zf_cores_apart(map, threads) || zf_cores_loose(map, threads ? threads : map->count, map->count)) return -1;
+    zf_cores_for(map, threads, ZF_CORES_LOADER, true, index);
+    return map->core[index[0]].processor;
 }
 
 const char *zf_cores_loose(const struct zf_core_map *map, int threads, int cores)
@@ -189,26 +211,36 @@ static void print_nodes(FILE *to, const struct zf_core_map *map)
     }
 }
 
-void zf_cores_print(FILE *to, const struct zf_core_map *map, int threads)
+static void print_uses(FILE *to, const struct zf_core_map *map, int threads, bool loose)
 {
     static const char *const names[ZF_CORE_USES] = {"compute", "optimizer", "loader"};
-    int index[ZF_CORES_MAX], n = zf_cores_for(map, ZF_CORES_COMPUTE, false, index);
+    int index[ZF_CORES_MAX];
     char text[256];
-    const char *loose = zf_cores_loose(map, threads, n);
+    fprintf(to, "%-14s ", "lanes");
+    for (int use = 0; use < ZF_CORE_USES; use++) {
+        int n = zf_cores_for(map, threads, (enum zf_core_use)use, true, index);
+        fprintf(to, "%s%s %s", use ? ", " : "", names[use], zf_cores_text(map, index, n, text, sizeof text));
+    }
+    if (zf_cores_apart(map, threads))
+        fprintf(to, " (gpu_only: compute has all%s)\n", loose ? "; as many threads each, not pinned" : "");
+    else
+        fprintf(to, " (shared: fewer than four %s)\n", map->count < APART_FROM ? "cores" : "threads");
+}
+
+void zf_cores_print(FILE *to, const struct zf_core_map *map, int threads)
+{
+    int index[ZF_CORES_MAX], n = zf_cores_for(map, threads, ZF_CORES_COMPUTE, false, index);
+    char text[256];
+    const char *loose = zf_cores_loose(map, n, map->count);
     fprintf(to, "%-14s %d physical, %d processor%s in the affinity mask, %d NUMA node%s", "cores", map->cores, map->processors,
             map->processors == 1 ? "" : "s", map->nodes, map->nodes == 1 ? "" : "s");
     if (map->quota > 0) fprintf(to, ", a quota of %.3g processors", map->quota);
     fputc('\n', to);
     if (map->nodes > 1) print_nodes(to, map);
     if (loose)
-        fprintf(to, "%-14s %d, not pinned: %s\n", "threads", threads, loose);
+        fprintf(to, "%-14s %d, not pinned: %s\n", "threads", n, loose);
     else
-        fprintf(to, "%-14s %d, pinned to processor%s %s\n", "threads", threads, n == 1 ? "" : "s",
+        fprintf(to, "%-14s %d, pinned to processor%s %s\n", "threads", n, n == 1 ? "" : "s",
                 zf_cores_text(map, index, n, text, sizeof text));
-    fprintf(to, "%-14s ", "lanes");
-    for (int use = 0; use < ZF_CORE_USES; use++) {
-        n = zf_cores_for(map, (enum zf_core_use)use, true, index);
-        fprintf(to, "%s%s %s", use ? ", " : "", names[use], zf_cores_text(map, index, n, text, sizeof text));
-    }
-    fputs(map->count < APART_FROM ? " (shared: fewer than four cores)\n" : "\n", to);
+    print_uses(to, map, threads, loose);
 }

@@ -80,20 +80,38 @@ static void host_close(struct zf_device *d)
     free(h);
 }
 
-/* Threads on cores of their own, where that helps; else the system places them. */
-static void place(struct zf_host *h)
+/* How many threads the pool of a part has; which core each would have. */
+static int choose_cores(struct zf_host *h, int threads)
 {
-    static const char refused[] = "the system refused";
     const struct zf_core_map *map = zf_cores();
-    int processor[ZF_CORES_MAX], cores = zf_cores_for(map, ZF_CORES_COMPUTE, false, processor);
+    bool apart = h->part != ZF_PART_ALL && zf_cores_apart(map, threads);
+    int n = zf_cores_for(map, threads, h->part == ZF_PART_CPU_HALF ? ZF_CORES_OPTIMIZER : ZF_CORES_COMPUTE, apart, h->core);
+    h->shared = n;
+    if (!apart || h->part != ZF_PART_COMPUTE) return n;
+    n += zf_cores_for(map, threads, ZF_CORES_OPTIMIZER, true, h->core + n);
+    return n + zf_cores_for(map, threads, ZF_CORES_LOADER, true, h->core + n);
+}
+
+/* Threads on cores of their own, where that helps; else the system places them. threads: of all parts. */
+static void place(struct zf_host *h, int threads)
+{
+    const struct zf_core_map *map = zf_cores();
+    int processor[ZF_CORES_MAX], n = zf_pool_threads(h->pool);
     h->processor = -1;
-    h->loose = h->synchronous ? "work is done by the thread that issues it" : zf_cores_loose(map, zf_pool_threads(h->pool), cores);
+    h->loose =
+        h->synchronous ? "work is done by the thread that issues it" : zf_cores_loose(map, threads ? threads : map->count, map->count);
     if (h->loose) return;
-    for (int i = 0; i < cores; i++) processor[i] = map->core[processor[i]].processor;
+    for (int i = 0; i < n; i++) processor[i] = map->core[h->core[i]].processor;
     if (zf_pool_pin(h->pool, processor))
-        h->loose = refused;
+        h->loose = "the system refused";
     else
         h->processor = processor[0];
+}
+
+static void host_share(struct zf_device *d, bool needed)
+{
+    struct zf_host *h = (struct zf_host *)d;
+    zf_pool_use(h->pool, needed ? h->shared : zf_pool_threads(h->pool));
 }
 
 static enum zf_status host_open(struct zf_device **out, const struct zf_device_options *o, struct zf_err *e)
@@ -112,8 +130,13 @@ static enum zf_status host_open(struct zf_device **out, const struct zf_device_o
     h->jitter = o->jitter;
     pthread_mutex_init(&h->pool_lock, NULL);
     pthread_mutex_init(&h->memory_lock, NULL);
-    enum zf_status s = zf_pool_new(&h->pool, o->threads ? o->threads : zf_cores()->count, e);
-    if (!s) place(h);
+    h->part = o->part;
+    enum zf_status s = zf_pool_new(&h->pool, choose_cores(h, o->threads), e);
+    if (!s) {
+        zf_pool_name(h->pool, h->part == ZF_PART_CPU_HALF ? "cpu worker" : "compute worker");
+        place(h, o->threads);
+        host_share(&h->head, true);
+    }
     if (!s) s = zf_host_products_new(&h->products, e);
     if (s) {
         host_close(&h->head);
@@ -140,22 +163,20 @@ static void system_memory(size_t *total, size_t *available)
 
 static void describe_placement(const struct zf_host *h, struct zf_device_info *out)
 {
-    const struct zf_core_map *map = zf_cores();
     char text[sizeof out->placement / 2];
-    int index[ZF_CORES_MAX], n = zf_cores_for(map, ZF_CORES_COMPUTE, false, index);
     out->pinned = !h->loose;
     if (h->loose)
         snprintf(out->placement, sizeof out->placement, "not pinned: %s", h->loose);
     else
-        snprintf(out->placement, sizeof out->placement, "pinned to processor%s %s", n == 1 ? "" : "s",
-                 zf_cores_text(map, index, n, text, sizeof text));
+        snprintf(out->placement, sizeof out->placement, "pinned to processor%s %s", out->threads == 1 ? "" : "s",
+                 zf_cores_text(zf_cores(), h->core, out->threads, text, sizeof text));
 }
 
 static void host_info(struct zf_device *d, struct zf_device_info *out)
 {
     struct zf_host *h = (struct zf_host *)d;
     memset(out, 0, sizeof *out);
-    out->threads = h ? zf_pool_threads(h->pool) : zf_cores()->count;
+    out->threads = h ? zf_pool_used(h->pool) : zf_cores()->count;
     snprintf(out->isa, sizeof out->isa, "%s", h ? h->path->name : "");
     zf_host_matmul_library(out->products, sizeof out->products, &out->bf16_products);
     snprintf(out->description, sizeof out->description, "%d thread%s, %s, %s", out->threads, out->threads == 1 ? "" : "s", out->isa,
@@ -177,6 +198,7 @@ const struct zf_device_type zf_host_device = {
     .info = host_info,
     .alloc = zf_host_alloc,
     .free = zf_host_free,
+    .share = host_share,
     .lane_new = zf_host_lane_new,
     .lane_free = zf_host_lane_free,
     .lane_sync = zf_host_lane_sync,

@@ -6,6 +6,7 @@
 #define ZF_HOST_HOST_H
 
 #include "core/base/pool.h"
+#include "kernels/cores.h"
 #include "kernels/host/path.h"
 
 #include <pthread.h>
@@ -30,8 +31,11 @@ struct zf_host {
     bool synchronous;
     uint64_t jitter;
     _Atomic uint64_t lanes; /* made so far */
+    enum zf_device_part part;
+    int shared;             /* threads that work while the CPU half needs its own; the others of the pool come after them */
+    int core[ZF_CORES_MAX]; /* of zf_cores(), by thread of the pool */
     const char *loose;      /* why the pool is not pinned; NULL: it is */
-    int processor;          /* for the thread of the lane that computes; -1: any */
+    int processor;          /* for the thread of the lane that brings the pool its jobs; -1: any */
 
     pthread_mutex_t memory_lock; /* over the rest */
     struct zf_host_block *blocks;

@@ -65,7 +65,7 @@ void *zf_host_scratch(struct zf_lane *l, size_t bytes)
 void zf_host_parallel(struct zf_lane *l, size_t tasks, void (*task)(void *ctx, size_t index), void *ctx)
 {
     struct zf_host *h = l->host;
-    if (tasks < 2 || zf_pool_threads(h->pool) == 1) {
+    if (tasks < 2 || zf_pool_used(h->pool) == 1) {
         for (size_t i = 0; i < tasks; i++) task(ctx, i);
         return;
     }
@@ -305,8 +305,8 @@ enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf
         char short_name[16]; /* the system's limit */
         snprintf(short_name, sizeof short_name, "%s", name);
         pthread_setname_np(l->thread, short_name);
-        if (l->host->processor >= 0 && !strcmp(name, "compute"))
-            zf_thread_pin(l->thread, l->host->processor); /* else the system places it */
+        bool works = l->host->part == ZF_PART_CPU_HALF || !strcmp(name, "compute");
+        if (works && l->host->processor >= 0) zf_thread_pin(l->thread, l->host->processor); /* else the system places it */
     }
     *out = l;
     return ZF_OK;

@@ -145,7 +145,7 @@ COST(cast)
 
 COST(row_sums)
 {
-    MAKES(4 * a->rows * a->cols, a->rows * (a->cols * sizeof(float) + 2 * sizeof(double)));
+    MAKES((a->partial ? 6 : 4) * a->rows * a->cols, a->rows * (a->cols * sizeof(float) + 2 * sizeof(double)));
 }
 
 COST(move_rows)

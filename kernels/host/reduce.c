@@ -1,5 +1,6 @@
 /* Sums over the whole model, of losses and of squares, in double and in one order; the clip factor. */
 #include "kernels/host/path.h"
+#include "kernels/host/squares.h"
 
 #include <math.h>
 
@@ -27,16 +28,11 @@ static size_t sum_squares_tasks(const void *args)
 
 static void sum_squares_run(const void *args, size_t task)
 {
-    enum { LANES = 32 };
     const struct zf_sum_squares_args *a = args;
     size_t i = task * ZF_SQUARES_CHUNK, end = zf_host_end(a->n, ZF_SQUARES_CHUNK, task);
-    double sum[LANES] = {0};
-    for (; i + LANES <= end; i += LANES)
-        for (int j = 0; j < LANES; j++) sum[j] += (double)a->x[i + (size_t)j] * (double)a->x[i + (size_t)j];
-    for (int j = 0; i < end; i++, j++) sum[j] += (double)a->x[i] * (double)a->x[i];
-    for (int half = LANES / 2; half; half /= 2)
-        for (int j = 0; j < half; j++) sum[j] += sum[j + half];
-    a->partial[task] = sum[0];
+    struct zf_squares sum = {0};
+    zf_squares_add(&sum, a->x + i, end - i);
+    a->partial[task] = zf_squares_sum(&sum);
 }
 
 const struct zf_host_kernel ZF_PATH(zf_host_sum_squares) = {sum_squares_tasks, sum_squares_run};

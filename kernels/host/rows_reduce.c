@@ -1,5 +1,6 @@
 /* Sums over rows and columns: what channels are chosen by, and the second moments as an optimistic device knows them. */
 #include "kernels/host/rows.h"
+#include "kernels/host/squares.h"
 #include "kernels/host/vec.h"
 
 #include <math.h>
@@ -13,10 +14,11 @@ static inline vf load_some(const float *p, size_t n)
 
 /* ---- row_sums ---- */
 
+/* With partial: a task has the numbers of one of them, and the rows that begin there: they come from the cache. */
 static size_t row_sums_tasks(const void *args)
 {
     const struct zf_row_sums_args *a = args;
-    return group_tasks(a->rows, a->cols);
+    return a->partial ? zf_host_tasks(a->rows * a->cols, ZF_SQUARES_CHUNK) : group_tasks(a->rows, a->cols);
 }
 
 static void sum_row(const float *g, size_t cols, double *sums)
@@ -37,11 +39,28 @@ static void sum_row(const float *g, size_t cols, double *sums)
     sums[1] = magnitudes;
 }
 
+static void squares_and_rows(const struct zf_row_sums_args *a, size_t task)
+{
+    enum { SOME = 4096 }; /* that stay in the nearest cache */
+    size_t i = task * ZF_SQUARES_CHUNK, end = zf_host_end(a->rows * a->cols, ZF_SQUARES_CHUNK, task), r = zf_host_tasks(i, a->cols);
+    struct zf_squares sum = {0};
+    while (i < end) {
+        size_t n = end - i < SOME ? end - i : SOME;
+        zf_squares_add(&sum, a->g + i, n);
+        for (i += n; r * a->cols < i; r++) sum_row(a->g + r * a->cols, a->cols, a->sums + 2 * r);
+    }
+    a->partial[task] = zf_squares_sum(&sum);
+}
+
 static void row_sums_run(const void *args, size_t task)
 {
     const struct zf_row_sums_args *a = args;
     size_t each = group_rows(a->cols), end = zf_host_end(a->rows, each, task);
-    for (size_t r = task * each; r < end; r++) sum_row(a->g + r * a->cols, a->cols, a->sums + 2 * r);
+    if (a->partial) {
+        squares_and_rows(a, task);
+    } else {
+        for (size_t r = task * each; r < end; r++) sum_row(a->g + r * a->cols, a->cols, a->sums + 2 * r);
+    }
 }
 
 const struct zf_host_kernel ZF_PATH(zf_host_row_sums) = {row_sums_tasks, row_sums_run};

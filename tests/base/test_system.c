@@ -107,11 +107,12 @@ static void test_pool_pinned(void **state)
     while (n < 3)
         for (int i = 0; i < CPU_SETSIZE && n < 3; i++)
             if (CPU_ISSET(i, &all)) processor[n++] = i; /* the same again where there are fewer */
-    for (int good = 0; good < 2; good++) {
+    for (int row = 0; row < 3; row++) {
+        bool good = row == 2;
         struct zf_pool *p;
         struct places where = {.caller = pthread_self(), .allowed = good ? NULL : &all};
         assert_int_equal(zf_pool_new(&p, 3, &err), ZF_OK);
-        int had[] = {processor[0], processor[1], good ? processor[2] : 8000};
+        int had[] = {row == 1 ? 8000 : processor[0], processor[1], row == 0 ? 8000 : processor[2]};
         assert_int_equal(zf_pool_pin(p, had) == 0, good);
         for (int job = 0; job < 50; job++) zf_pool_run(p, 40, look_where, &where);
         assert_int_equal(atomic_load(&where.wrong), 0);
@@ -120,6 +121,61 @@ static void test_pool_pinned(void **state)
     assert_int_not_equal(zf_thread_pin(pthread_self(), -1), 0);
     assert_int_equal(pthread_getaffinity_np(pthread_self(), sizeof after, &after), 0);
     assert_true(CPU_EQUAL(&all, &after));
+}
+
+struct busy {
+    atomic_int done, who[4];
+    atomic_int known;
+};
+
+static void look_who(void *ctx, size_t index)
+{
+    struct busy *b = ctx;
+    static _Thread_local int mine = -1;
+    (void)index;
+    if (mine < 0) mine = atomic_fetch_add(&b->known, 1);
+    atomic_fetch_add(&b->who[mine], 1);
+    atomic_fetch_add(&b->done, 1);
+    for (int spin = 0; spin < 200; spin++) __builtin_ia32_pause();
+}
+
+static void *turn(void *pool)
+{
+    for (int i = 0; i < 400; i++) zf_pool_use(pool, i % 6); /* 0 and 5 are taken as 1 and 4 */
+    return NULL;
+}
+
+/* As many threads as are told to work, though never more; all tasks are done, also while that changes. */
+static void test_pool_used(void **state)
+{
+    enum { TASKS = 64 };
+    static struct busy b;
+    struct zf_pool *p;
+    pthread_t turning;
+    (void)state;
+    assert_int_equal(zf_pool_new(&p, 4, &err), ZF_OK);
+    assert_int_equal(zf_pool_used(p), 4);
+    zf_pool_name(p, "used");
+    for (int used = 1; used <= 4; used++) {
+        zf_pool_use(p, used);
+        assert_int_equal(zf_pool_used(p), used);
+        for (int job = 1; job <= 200; job++) {
+            atomic_store(&b.done, 0);
+            zf_pool_run(p, TASKS, look_who, &b);
+            assert_int_equal(atomic_load(&b.done), TASKS);
+        }
+        assert_true(atomic_load(&b.known) <= used);
+    }
+    assert_int_equal(zf_thread_start(&turning, turn, p), 0);
+    for (int job = 1; job <= 400; job++) {
+        atomic_store(&b.done, 0);
+        zf_pool_run(p, TASKS, look_who, &b);
+        assert_int_equal(atomic_load(&b.done), TASKS);
+    }
+    pthread_join(turning, NULL);
+    assert_int_equal(zf_pool_used(p), 3);
+    assert_int_equal(zf_pool_threads(p), 4);
+    zf_pool_free(p);
 }
 
 static enum zf_status fails(int code)
@@ -363,10 +419,10 @@ static void test_json(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pool),   cmocka_unit_test(test_pool_publishes), cmocka_unit_test(test_pool_pinned),
-        cmocka_unit_test(test_errors), cmocka_unit_test(test_files),          cmocka_unit_test(test_special_files),
-        cmocka_unit_test(test_paths),  cmocka_unit_test(test_arena),          cmocka_unit_test(test_place),
-        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_pool),          cmocka_unit_test(test_pool_publishes), cmocka_unit_test(test_pool_pinned),
+        cmocka_unit_test(test_pool_used),     cmocka_unit_test(test_errors),         cmocka_unit_test(test_files),
+        cmocka_unit_test(test_special_files), cmocka_unit_test(test_paths),          cmocka_unit_test(test_arena),
+        cmocka_unit_test(test_place),         cmocka_unit_test(test_json),
     };
     return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

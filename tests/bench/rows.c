@@ -174,7 +174,12 @@ static enum zf_status hand_over_moves_f32(size_t at)
 
 static enum zf_status row_sums(size_t at)
 {
-    return ops->row_sums(lane, &(struct zf_row_sums_args){all.g + at, all.sums, rows, cols});
+    return ops->row_sums(lane, &(struct zf_row_sums_args){all.g + at, all.sums, rows, cols, NULL});
+}
+
+static enum zf_status row_sums_squares(size_t at)
+{
+    return ops->row_sums(lane, &(struct zf_row_sums_args){all.g + at, all.sums, rows, cols, all.partial});
 }
 
 static enum zf_status sum_squares(size_t at)
@@ -213,7 +218,7 @@ static enum zf_status column_shares(size_t at)
     return ops->column_shares(lane, &(struct zf_column_shares_args){all.columns, all.share, rows, cols});
 }
 
-enum { PASS_MEAN, PASS_ONE, PASS_EACH, PACKS, MOVES, SQUARES, SUMS, FOLD_FIRST, FOLD_NEXT, OTHERS };
+enum { PASS_MEAN, PASS_ONE, PASS_EACH, PACKS, MOVES, SQUARES, SUMS, BOTH, FOLD_FIRST, FOLD_NEXT, OTHERS };
 static const struct {
     const char *name;
     enum zf_status (*run)(size_t at);
@@ -226,6 +231,7 @@ static const struct {
     [MOVES] = {"hand_over, packs and moves", hand_over_moves, 10},
     [SQUARES] = {"sum_squares", sum_squares, 4},
     [SUMS] = {"row_sums", row_sums, 4},
+    [BOTH] = {"row_sums and squares at once", row_sums_squares, 4},
     [FOLD_FIRST] = {"fold_rows, first", fold_first, 6},
     [FOLD_NEXT] = {"fold_rows, next", fold_next, 10},
     [OTHERS] = {"serve_rows, four, ahead, by chance", serve_each_ahead, 34},
@@ -275,9 +281,10 @@ static void measure(struct zf_device *d)
     }
     double mean_window = took[FOLD_FIRST] + (ENTRIES - 1) * took[FOLD_NEXT] + took[PASS_MEAN];
     printf("  four entries at once: %.2f of four passes, %.2f of a pass of the mean, %.2f of it with its folds; the move adds %.2f of "
-           "packing; row_sums: %.2f of sum_squares\n",
+           "packing; row_sums: %.2f of sum_squares, "
+           "with it %.2f\n",
            took[PASS_EACH] / (ENTRIES * took[PASS_ONE]), took[PASS_EACH] / took[PASS_MEAN], took[PASS_EACH] / mean_window,
-           took[MOVES] / took[PACKS] - 1, took[SUMS] / took[SQUARES]);
+           took[MOVES] / took[PACKS] - 1, took[SUMS] / took[SQUARES], took[BOTH] / took[SQUARES]);
 }
 
 static void *zeros(struct zf_device *d, size_t bytes)

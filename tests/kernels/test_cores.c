@@ -45,7 +45,9 @@ static void check_uses(bool lanes, const char *compute, const char *optimizer, c
     int index[ZF_CORES_MAX];
     char text[256];
     for (int use = 0; use < ZF_CORE_USES; use++) {
-        int n = zf_cores_for(&map, (enum zf_core_use)use, lanes, index);
+        int n = zf_cores_for(&map, 0, (enum zf_core_use)use, lanes, index), same[ZF_CORES_MAX];
+        assert_int_equal(zf_cores_for(&map, map.count, (enum zf_core_use)use, lanes, same), n); /* 0 stands for that */
+        assert_memory_equal(index, same, (size_t)n * sizeof *index);
         assert_string_equal(zf_cores_text(&map, index, n, text, sizeof text), expected[use]);
     }
 }
@@ -112,7 +114,7 @@ static void sets_are_apart_and_complete(void **state)
         int index[ZF_CORES_MAX], seen[260] = {0}, sizes[ZF_CORE_USES];
         map = (struct zf_core_map){.count = cores, .cores = cores};
         for (int use = 0; use < ZF_CORE_USES; use++) {
-            sizes[use] = zf_cores_for(&map, (enum zf_core_use)use, true, index);
+            sizes[use] = zf_cores_for(&map, 0, (enum zf_core_use)use, true, index);
             for (int i = 0; i < sizes[use]; i++) seen[index[i]]++;
         }
         for (int i = 0; i < cores; i++) assert_int_equal(seen[i], 1);
@@ -171,6 +173,34 @@ static void quotas(void **state)
     check_uses(true, "2,4", "6", "0");
 }
 
+/* `threads`: all uses together; apart where there are four of both. Pinned, and the loader with them, where they are as many as cores. */
+static void threads_of_a_run(void **state)
+{
+    static const struct {
+        int cores, threads, compute, optimizer, loader;
+        bool apart, pinned;
+    } rows[] = {{8, 0, 5, 2, 1, true, true},       {8, 8, 5, 2, 1, true, true},          {8, 4, 2, 1, 1, true, false},
+                {8, 3, 3, 3, 3, false, false},     {8, 1, 1, 1, 1, false, false},        {8, 9, 6, 2, 1, true, false},
+                {8, 64, 47, 16, 1, true, false},   {3, 0, 3, 3, 3, false, false},        {3, 8, 8, 8, 8, false, false},
+                {2, 64, 64, 64, 64, false, false}, {4, 4096, 3071, 1024, 1, true, false}};
+    static int index[ZF_CORES_MAX];
+    (void)state;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        map = (struct zf_core_map){.count = rows[i].cores, .cores = rows[i].cores, .nodes = 1};
+        for (int k = 0; k < rows[i].cores; k++) map.core[k].processor = 100 + k;
+        const int expected[ZF_CORE_USES] = {rows[i].compute, rows[i].optimizer, rows[i].loader};
+        for (int use = 0; use < ZF_CORE_USES; use++)
+            assert_int_equal(zf_cores_for(&map, rows[i].threads, (enum zf_core_use)use, true, index), expected[use]);
+        int all = rows[i].threads ? rows[i].threads : rows[i].cores;
+        assert_int_equal(zf_cores_for(&map, rows[i].threads, ZF_CORES_COMPUTE, false, index), all);
+        assert_int_equal(zf_cores_apart(&map, rows[i].threads), rows[i].apart);
+        assert_int_equal(zf_cores_loader(&map, rows[i].threads), rows[i].pinned ? 100 : -1);
+    }
+    map = (struct zf_core_map){.count = 4, .cores = 8, .quota = 3.5, .loose = "a quota"};
+    assert_true(zf_cores_apart(&map, 0) && !zf_cores_apart(&map, 3));
+    assert_int_equal(zf_cores_loader(&map, 0), -1);
+}
+
 static void pinned_where_threads_are_as_many_as_cores(void **state)
 {
     (void)state;
@@ -205,9 +235,13 @@ static void printed(void **state)
     zf_cores_print(f, &map, 16);
     zf_cores_print(f, &map, 3);
     fclose(f);
-    static const char *const expected[] = {"16 physical, 32 processors in the affinity mask, 2 NUMA nodes\n",
-                                           "node 1       processors 16,18,20,22,24,26,28,30\n", "16, pinned to processors 0,2,4",
-                                           "optimizer 6,14,22,30, loader 0\n", "3, not pinned: with fewer threads"};
+    static const char *const expected[] = {
+        "16 physical, 32 processors in the affinity mask, 2 NUMA nodes\n",
+        "node 1       processors 16,18,20,22,24,26,28,30\n",
+        "16, pinned to processors 0,2,4",
+        "optimizer 6,14,22,30, loader 0 (gpu_only: compute has all)\n",
+        "3, not pinned: with fewer threads",
+        "lanes          compute 0,2,4, optimizer 0,2,4, loader 0,2,4 (shared: fewer than four threads)\n"};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
         if (!strstr(text, expected[i])) fail_msg("\"%s\" is not in:\n%s", expected[i], text);
     free(text);
@@ -323,6 +357,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_core),
+        cmocka_unit_test(threads_of_a_run),
         cmocka_unit_test(two_and_three_cores),
         cmocka_unit_test(four_cores_with_siblings),
         cmocka_unit_test(two_sockets),

@@ -27,13 +27,19 @@ static void test_row_sums(void **state)
         size_t rows = some_rows(i), cols = i % 10 == 9 ? 40000 : some_cols(i);
         float *g = floats(rows * cols);
         double *sums = block(2 * rows, sizeof *sums);
-        everywhere("row_sums", call_row_sums, &(struct zf_row_sums_args){g, sums, rows, cols});
+        everywhere("row_sums", call_row_sums, &(struct zf_row_sums_args){g, sums, rows, cols, NULL});
         for (size_t r = 0; r < rows; r++) {
             double squares, magnitudes;
             reference_row_sums(g + r * cols, cols, &squares, &magnitudes);
             near("sum of squares", r, sums[2 * r], squares, 2e-6, 0);
             near("sum of magnitudes", r, sums[2 * r + 1], magnitudes, 2e-6, 0);
         }
+        size_t partials = (rows * cols + ZF_SQUARES_CHUNK - 1) / ZF_SQUARES_CHUNK;
+        double *with = block(2 * rows, sizeof *with), *partial = block(partials, sizeof *partial), *alone = block(partials, sizeof *alone);
+        everywhere("row_sums and squares", call_row_sums, &(struct zf_row_sums_args){g, with, rows, cols, partial});
+        must_run(call_sum_squares, &(struct zf_sum_squares_args){.x = g, .partial = alone, .n = rows * cols});
+        assert_memory_equal(with, sums, 2 * rows * sizeof *sums);
+        assert_memory_equal(partial, alone, partials * sizeof *partial);
         case_end();
     }
 }
@@ -50,7 +56,7 @@ static void test_row_sums_of_bad_numbers(void **state)
         size_t row = i % R, col = i % 2 ? C - 1 - i / 2 : i * 4;
         memset(g, 0, sizeof g);
         g[row * C + col] = bad[i % 3];
-        must_run(call_row_sums, &(struct zf_row_sums_args){g, sums, R, C});
+        must_run(call_row_sums, &(struct zf_row_sums_args){g, sums, R, C, NULL});
         for (size_t r = 0; r < R; r++) {
             assert_true(isfinite(sums[2 * r]) == (r != row) && isfinite(sums[2 * r + 1]) == (r != row));
             assert_true(isnan(sums[2 * r]) == (r == row && i % 3 == 0));

@@ -7,7 +7,6 @@
 
 #include <cmocka.h>
 
-#include "core/optim/optimizer.h"
 #include "core/run/choices.h"
 
 #include <math.h>
@@ -77,7 +76,7 @@ enum zf_status zf_dataset_read(const struct zf_dataset *d, uint64_t row, struct 
 struct fixture {
     struct zf_device *device;
     struct zf_model model;
-    struct zf_optimizer optimizer;
+    double *loss;
 };
 
 static void start(struct fixture *f)
@@ -96,13 +95,15 @@ static void start(struct fixture *f)
     ok(zf_model_open(&f->model, &c, NULL, 7, ZF_F32, true, f->device, &e));
     for (size_t i = 0; i < f->model.params.elements; i++) f->model.master[i] *= 3; /* so that choices differ */
     ok(zf_model_reserve(&f->model, 16 * LONGEST, LONGEST, ZF_KEEP_ALL, &e));
-    ok(zf_optimizer_init(&f->optimizer, &f->model, &e));
+    void *loss;
+    ok(f->device->type->alloc(f->device, ZF_MEM_DEVICE, ZF_TAG_OTHER, sizeof *f->loss, &loss, &e));
+    f->loss = loss;
 }
 
 static void stop(struct fixture *f)
 {
-    zf_optimizer_free(&f->optimizer);
     zf_model_close(&f->model);
+    f->device->type->free(f->device, f->loss);
     f->device->type->close(f->device);
 }
 
@@ -111,15 +112,14 @@ static double loss_of_row(struct fixture *f, const struct zf_dataset *d, uint64_
 {
     struct zf_batch batch;
     struct zf_row r;
-    double loss;
     ok(zf_batch_init(&batch, LONGEST, &e));
     ok(zf_dataset_read(d, row, NULL, &r, &e));
     zf_batch_add(&batch, &r);
-    ok(zf_optimizer_begin_loss(&f->optimizer, &e));
-    ok(zf_model_step(&f->model, &batch, false, 0, f->optimizer.loss, &e));
-    ok(zf_optimizer_loss(&f->optimizer, &loss, &e));
+    *f->loss = 0;
+    ok(zf_model_step(&f->model, &batch, false, 0, f->loss, &e));
+    ok(f->device->type->lane_sync(f->model.lane, &e));
     zf_batch_free(&batch);
-    return loss;
+    return *f->loss;
 }
 
 static uint64_t right_one_by_one(struct fixture *f, const struct zf_dataset *d, uint64_t records)

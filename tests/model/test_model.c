@@ -10,8 +10,8 @@
 #include "checkpoints/hf.h"
 #include "core/base/floats.h"
 #include "core/model/model.h"
-#include "core/optim/optimizer.h"
 #include "core/optim/schedule.h"
+#include "core/pipeline/impl.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -51,7 +51,7 @@ struct fixture {
     struct zf_model model;
     struct zf_model_config config;
     struct zf_batch batch;
-    struct zf_optimizer optimizer;
+    double *loss; /* of the step, on the device */
 };
 
 static struct zf_err e;
@@ -77,7 +77,7 @@ static struct zf_model_config config_of(int which)
     return c;
 }
 
-/* Visible weights as open and the optimizer leave them. */
+/* Visible weights as open and updates leave them. */
 static void round_weights(struct zf_model *m)
 {
     uint16_t *weights = m->weights;
@@ -96,7 +96,9 @@ static void start_config(struct fixture *f, const struct zf_model_config *c, enu
     round_weights(&f->model);
     ok(zf_model_reserve(&f->model, 700, 700, keep, &e));
     ok(zf_batch_init(&f->batch, 700, &e));
-    ok(zf_optimizer_init(&f->optimizer, &f->model, &e));
+    void *loss;
+    ok(f->device->type->alloc(f->device, ZF_MEM_DEVICE, ZF_TAG_OTHER, sizeof *f->loss, &loss, &e));
+    f->loss = loss;
 }
 
 static void start(struct fixture *f, int which, enum zf_dtype dtype, int threads)
@@ -107,8 +109,8 @@ static void start(struct fixture *f, int which, enum zf_dtype dtype, int threads
 
 static void stop(struct fixture *f)
 {
-    zf_optimizer_free(&f->optimizer);
     zf_model_close(&f->model);
+    f->device->type->free(f->device, f->loss);
     zf_batch_free(&f->batch);
     f->device->type->close(f->device);
 }
@@ -131,13 +133,46 @@ static void add_row(struct zf_batch *b, uint32_t seed, size_t n, size_t cut)
     free(ids);
 }
 
+/* Gradients and loss begin anew. */
+static void begin(struct fixture *f)
+{
+    *f->loss = 0; /* between steps the lane is idle */
+    ok(zf_model_begin_grad(&f->model, &e));
+}
+
 static double loss_of(struct fixture *f, bool backward, float scale)
 {
-    double loss;
-    ok(zf_model_step(&f->model, &f->batch, backward, scale, f->optimizer.loss, &e));
+    ok(zf_model_step(&f->model, &f->batch, backward, scale, f->loss, &e));
     ok(f->device->type->lane_sync(f->model.lane, &e));
-    memcpy(&loss, f->optimizer.loss, sizeof loss);
-    return loss;
+    return *f->loss;
+}
+
+/* Updates by the device alone. What the pipeline needs of the model it takes when it opens: which parameters are frozen. */
+static void open_pipeline(struct zf_pipeline *p, struct fixture *f, const struct zf_adam_rule *rule)
+{
+    const struct zf_policy gpu_only = {.ratio = 1, .interval = 1, .visible = ZF_VISIBLE_NONE, .cpu_half = true, .bus = f->model.dtype};
+    ok(zf_pipeline_open(p, &f->model, NULL, &gpu_only, rule, &e));
+}
+
+static struct zf_step_norm update(struct zf_pipeline *p, struct fixture *f, float scale)
+{
+    struct zf_step_norm norm;
+    ok(zf_pipeline_begin(p, 1e-2, false, &e));
+    zf_pipeline_last(p);
+    ok(zf_model_step(&f->model, &f->batch, true, scale, p->loss, &e));
+    ok(zf_pipeline_finish(p, &norm, &e));
+    return norm;
+}
+
+/* All masters, where the model has them: gaps are zeros. */
+static float *masters_of(struct zf_pipeline *p)
+{
+    const struct zf_params *all = &p->model->params;
+    float *out = calloc(all->elements, sizeof *out);
+    assert_non_null(out);
+    for (size_t i = 0; i < all->count; i++) ok(zf_pipeline_masters(p, &all->list[i], out + all->list[i].offset, &e));
+    ok(zf_pipeline_settle(p, &e));
+    return out;
 }
 
 static double relative(const float *a, const float *b, size_t n)
@@ -222,13 +257,13 @@ static void batches_are_sums(void **state)
         bool f32 = *dtype == ZF_F32; /* bf16: a product of another shape sums in another order, so that some roundings differ */
         size_t elements = f.model.params.elements;
         float *together = malloc(elements * sizeof *together);
-        ok(zf_optimizer_begin(&f.optimizer, &e));
+        begin(&f);
         add_row(&f.batch, 1, 250, 13);
         add_row(&f.batch, 2, 7, 0);
         add_row(&f.batch, 3, 30, 0);
         double all = loss_of(&f, true, 0.01f);
         memcpy(together, f.model.grad, elements * sizeof *together);
-        ok(zf_optimizer_begin(&f.optimizer, &e));
+        begin(&f);
         static const size_t rows[][3] = {{1, 250, 13}, {2, 7, 0}, {3, 30, 0}};
         double one_by_one = 0;
         for (size_t i = 0; i < 3; i++) {
@@ -266,14 +301,14 @@ static void steps_begin_anew(void **state)
         start(&f, which, *dtype, 2);
         size_t elements = f.model.params.elements, bytes = elements * sizeof(float);
         float *fresh = malloc(bytes), *g = f.model.grad;
-        ok(zf_optimizer_begin(&f.optimizer, &e));
+        begin(&f);
         three_backwards(&f);
         memcpy(fresh, g, bytes);
         for (size_t i = 0; i < f.model.params.count; i++) {
             const struct zf_param *p = &f.model.params.list[i];
             for (size_t k = 0; k < p->rows * p->cols; k++) g[p->offset + k] = NAN;
         }
-        ok(zf_optimizer_begin(&f.optimizer, &e));
+        begin(&f);
         three_backwards(&f);
         assert_memory_equal(fresh, g, bytes);
         memset(g, 0, bytes);
@@ -298,10 +333,10 @@ static void recompute_gives_equal_bits(void **state)
         deeper.layers++;
         for (int i = 0; i < 2; i++) {
             start_config(&f[i], &c, *dtype, i ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, 2);
-            ok(zf_optimizer_begin(&f[i].optimizer, &e));
+            begin(&f[i]);
             three_backwards(&f[i]);
         }
-        assert_memory_equal(f[0].optimizer.loss, f[1].optimizer.loss, sizeof *f[0].optimizer.loss);
+        assert_memory_equal(f[0].loss, f[1].loss, sizeof *f[0].loss);
         assert_memory_equal(f[0].model.grad, f[1].model.grad, f[0].model.params.elements * sizeof(float));
         assert_true(norm_of(f[0].model.grad, f[0].model.params.elements) > 0);
         size_t more = zf_workspace_measure(&deeper, *dtype, 640, 100, ZF_KEEP_INPUTS).activations -
@@ -348,7 +383,7 @@ static void gradient_is_the_slope(void **state)
         size_t n = f.model.params.elements;
         float *g = malloc(n * sizeof *g), *w = malloc(n * sizeof *w);
         add_row(&f.batch, 9, 200, 61);
-        ok(zf_optimizer_begin(&f.optimizer, &e));
+        begin(&f);
         loss_of(&f, true, 1.0f);
         memcpy(g, f.model.grad, n * sizeof *g);
         memcpy(w, f.model.master, n * sizeof *w);
@@ -357,7 +392,7 @@ static void gradient_is_the_slope(void **state)
         double s = 3e-4 / sqrt(squares);
         for (int k = 0; k < 2; k++) {
             for (size_t i = 0; i < n; i++) f.model.master[i] = (float)(w[i] + (k ? s : -s) * g[i]);
-            ok(zf_optimizer_begin(&f.optimizer, &e));
+            begin(&f);
             side[k] = loss_of(&f, false, 0);
         }
         double slope = (side[1] - side[0]) / (2 * s);
@@ -371,27 +406,35 @@ static void gradient_is_the_slope(void **state)
 static void threads_give_equal_bits(void **state)
 {
     (void)state;
-    const struct zf_adam_rule rule = {0.9, 0.999, 1e-8, 0.1, 1.0};
+    const struct zf_adam_rule rule = {0.9, 0.999, 1e-8, 0.1, 1.0, false, 0};
     EACH_MODEL(which, dtype)
     {
         struct fixture f[3];
+        struct zf_pipeline p[3];
         struct zf_step_norm norm[3];
-        for (int i = 0; i < 3; i++) start(&f[i], which, *dtype, i + 1);
+        float *masters[3];
+        for (int i = 0; i < 3; i++) {
+            start(&f[i], which, *dtype, i + 1);
+            open_pipeline(&p[i], &f[i], &rule);
+        }
         for (int step = 0; step < 3; step++) {
             for (int i = 0; i < 3; i++) {
                 zf_batch_clear(&f[i].batch);
                 add_row(&f[i].batch, (uint32_t)step, 300, 37);
-                ok(zf_optimizer_begin(&f[i].optimizer, &e));
-                loss_of(&f[i], true, 0.01f);
-                ok(zf_optimizer_step(&f[i].optimizer, &rule, 1e-2, &norm[i], &e));
+                norm[i] = update(&p[i], &f[i], 0.01f);
             }
             for (int i = 1; i < 3; i++) assert_memory_equal(&norm[0].loss, &norm[i].loss, sizeof norm[0].loss);
         }
+        for (int i = 0; i < 3; i++) masters[i] = masters_of(&p[i]);
         for (int i = 1; i < 3; i++) {
-            assert_memory_equal(f[0].model.master, f[i].model.master, f[0].model.params.elements * sizeof(float));
+            assert_memory_equal(masters[0], masters[i], f[0].model.params.elements * sizeof(float));
             assert_memory_equal(f[0].model.weights, f[i].model.weights, f[0].model.params.elements * zf_dtype_size(*dtype));
         }
-        for (int i = 0; i < 3; i++) stop(&f[i]);
+        for (int i = 0; i < 3; i++) {
+            free(masters[i]);
+            zf_pipeline_close(&p[i]);
+            stop(&f[i]);
+        }
     }
 }
 
@@ -428,7 +471,7 @@ static void bf16_is_near_f32(void **state)
             add_row(&f[i].batch, 4, 90, 0);
             logits[i] = malloc(f[i].batch.tokens * V * sizeof(float));
             ok(zf_model_logits(&f[i].model, &f[i].batch, logits[i], &e));
-            ok(zf_optimizer_begin(&f[i].optimizer, &e));
+            begin(&f[i]);
             loss[i] = loss_of(&f[i], true, 1.0f / (float)f[i].batch.label_tokens);
         }
         assert_memory_equal(f[0].model.master, f[1].model.master, f[0].model.params.elements * sizeof(float));
@@ -492,27 +535,42 @@ static void memory_is_as_measured(void **state)
     }
 }
 
-/* A step whose gradient is not finite changes nothing, and does not count for Adam's t. */
+/* The gradients of model.params.list[1] are complete: one of them is not finite. */
+static enum zf_status spoil(void *ctx, int layer, struct zf_err *err)
+{
+    struct zf_pipeline *p = ctx;
+    const struct zf_param *q = &p->model->params.list[1];
+    if (q->layer == layer) {
+        ok(p->device->type->lane_sync(p->compute, err));
+        p->model->grad[q->offset] = NAN;
+    }
+    return zf_pipeline_after_layer(p, layer, err);
+}
+
+/* Such a step changes nothing, and does not count for Adam's t. */
 static void nonfinite_step_changes_nothing(void **state)
 {
     (void)state;
     struct fixture f;
-    struct zf_step_norm norm;
+    struct zf_pipeline p;
     start(&f, 3, ZF_F32, 2);
     size_t bytes = f.model.params.elements * sizeof(float);
     float *before = malloc(bytes);
-    const struct zf_adam_rule rule = {0.9, 0.999, 1e-8, 0.1, 1.0};
+    const struct zf_adam_rule rule = {0.9, 0.999, 1e-8, 0.1, 1.0, false, 0};
+    open_pipeline(&p, &f, &rule);
+    f.model.hooks.after_layer = spoil;
     add_row(&f.batch, 1, 50, 0);
-    ok(zf_optimizer_begin(&f.optimizer, &e));
-    loss_of(&f, true, 1);
-    f.model.grad[f.model.params.list[1].offset] = NAN;
     memcpy(before, f.model.weights, bytes);
-    ok(zf_optimizer_step(&f.optimizer, &rule, 1e-2, &norm, &e));
+    struct zf_step_norm norm = update(&p, &f, 1);
+    ok(zf_pipeline_settle(&p, &e));
     assert_int_equal(norm.apply, 0);
     assert_true(isnan(norm.norm));
-    assert_int_equal(f.optimizer.updates, 0);
+    for (size_t i = 0; i < p.matrices; i++)
+        for (size_t r = 0; r < p.matrix[i].channels; r++) assert_int_equal(p.matrix[i].device.t[r], 0);
+    for (size_t i = 0; i < p.vectors; i++) assert_int_equal(*p.vector[i].state.t, 0);
     assert_memory_equal(before, f.model.weights, bytes);
     free(before);
+    zf_pipeline_close(&p);
     stop(&f);
 }
 
@@ -521,28 +579,30 @@ static void frozen_stays(void **state)
     (void)state;
     for (const enum zf_dtype *dtype = dtypes; dtype < dtypes + 2; dtype++) {
         struct fixture f;
-        struct zf_step_norm norm;
+        struct zf_pipeline p;
         start(&f, 4, *dtype, 2);
-        const struct zf_adam_rule rule = {0.9, 0.999, 1e-8, 0.1, 0};
+        const struct zf_adam_rule rule = {0.9, 0.999, 1e-8, 0.1, 0, false, 0};
         for (size_t i = 0; i < f.model.params.count; i++) f.model.params.list[i].frozen = i % 2;
         size_t elements = f.model.params.elements, size = zf_dtype_size(*dtype);
         float *before = malloc(elements * sizeof *before);
         unsigned char *rounded = malloc(elements * size), *now = f.model.weights;
         memcpy(before, f.model.master, elements * sizeof *before);
         memcpy(rounded, now, elements * size);
+        open_pipeline(&p, &f, &rule);
         add_row(&f.batch, 1, 50, 0);
-        ok(zf_optimizer_begin(&f.optimizer, &e));
-        loss_of(&f, true, 1);
-        ok(zf_optimizer_step(&f.optimizer, &rule, 1e-2, &norm, &e));
+        update(&p, &f, 1);
+        float *after = masters_of(&p);
         for (size_t i = 0; i < f.model.params.count; i++) {
-            const struct zf_param *p = &f.model.params.list[i];
-            size_t n = p->rows * p->cols;
-            for (size_t k = 0; p->frozen && k < n; k++) assert_true(f.model.grad[p->offset + k] == 0);
-            assert_int_equal(!memcmp(before + p->offset, f.model.master + p->offset, n * sizeof *before), p->frozen);
-            assert_int_equal(!memcmp(rounded + p->offset * size, now + p->offset * size, n * size), p->frozen);
+            const struct zf_param *q = &f.model.params.list[i];
+            size_t n = q->rows * q->cols;
+            for (size_t k = 0; q->frozen && k < n; k++) assert_true(f.model.grad[q->offset + k] == 0);
+            assert_int_equal(!memcmp(before + q->offset, after + q->offset, n * sizeof *before), q->frozen);
+            assert_int_equal(!memcmp(rounded + q->offset * size, now + q->offset * size, n * size), q->frozen);
         }
         free(before);
+        free(after);
         free(rounded);
+        zf_pipeline_close(&p);
         stop(&f);
     }
 }

@@ -123,7 +123,7 @@ struct run_options {
 struct run {
     const struct source *s;
     struct zf_options options;
-    struct zf_device *device;
+    struct zf_device *device, *host; /* host: NULL, or with ZF_TWO_DEVICES that of the CPU half */
     struct zf_model model;
     struct zf_pipeline pipeline;
     struct zf_adam_rule rule;
@@ -166,8 +166,15 @@ static inline void run_start_model(struct run *r)
 {
     const struct run_options *how = &r->how;
     const struct source *s = r->s;
-    ok(zf_device_open(&r->device, "host",
-                      &(struct zf_device_options){.threads = how->threads, .synchronous = how->synchronous, .jitter = how->jitter}, &e));
+    bool two = getenv("ZF_TWO_DEVICES") != NULL;
+    struct zf_device_options options = {.threads = how->threads + (two ? 4 : 0), /* enough to be parted */
+                                        .part = two ? ZF_PART_COMPUTE : ZF_PART_ALL,
+                                        .synchronous = how->synchronous,
+                                        .jitter = how->jitter};
+    ok(zf_device_open(&r->device, "host", &options, &e));
+    options.part = ZF_PART_CPU_HALF;
+    options.jitter += how->jitter != 0; /* other delays than the first device's */
+    if (two) ok(zf_device_open(&r->host, "host", &options, &e));
     ok(zf_model_open(&r->model, &s->config, s->hf, 1, how->dtype, true, r->device, &e));
     ok(zf_model_reserve(&r->model, GOLDEN_ROWS * s->length, s->length, how->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, &e));
     ok(zf_batch_init(&r->batch, GOLDEN_ROWS * s->length, &e));
@@ -176,7 +183,7 @@ static inline void run_start_model(struct run *r)
 static inline void run_start_pipeline(struct run *r)
 {
     struct zf_policy policy = zf_policy_of(&r->options, r->how.dtype, 4);
-    ok(zf_pipeline_open(&r->pipeline, &r->model, NULL, &policy, &r->rule, &e));
+    ok(zf_pipeline_open(&r->pipeline, &r->model, r->host, &policy, &r->rule, &e));
 }
 
 static inline void run_start(struct run *r)
@@ -214,6 +221,7 @@ static inline void run_close(struct run *r)
     zf_pipeline_close(&r->pipeline);
     zf_batch_free(&r->batch);
     zf_model_close(&r->model);
+    if (r->host) r->host->type->close(r->host);
     r->device->type->close(r->device);
     zf_options_free(&r->options);
 }

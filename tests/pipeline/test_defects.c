@@ -520,6 +520,10 @@ static void test_z27_high_water(void **state)
         ok(zf_pipeline_drain(&r.pipeline, &e));
         r.device->type->info(r.device, &info);
         most = info.peak_bytes;
+        if (r.host) {
+            r.host->type->info(r.host, &info);
+            most += info.peak_bytes;
+        }
         for (size_t i = 0; i < r.pipeline.matrices; i++) {
             size_t bytes = r.pipeline.matrix[i].channels * (r.pipeline.matrix[i].length * 3 * sizeof(float) + 4);
             if (bytes > largest) largest = bytes;
