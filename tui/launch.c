@@ -137,9 +137,12 @@ static enum zf_status show_run(const char *run, struct zf_console_options *o, bo
 
 /* --- starting --- */
 
+static volatile sig_atomic_t interrupted;
+
 static void on_interrupt(int number)
 {
     (void)number; /* the trainer, in the same terminal, has it as well and ends its start in order */
+    interrupted = 1;
 }
 
 /* What the start says goes on as it comes; the last line is the run directory. */
@@ -170,7 +173,7 @@ static enum zf_status read_start(int fd, char **run, struct zf_err *e)
 static enum zf_status start_trainer(char **argv, char **run, int *code, struct zf_err *e)
 {
     int ends[2], status = 0;
-    struct sigaction wait = {.sa_handler = on_interrupt}, before;
+    struct sigaction wait = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before;
     if (pipe(ends)) return zf_fail_errno(e, TRAINER, "cannot make a pipe");
     fflush(stdout);
     sigaction(SIGINT, &wait, &before);
@@ -219,7 +222,12 @@ static enum zf_status launch_run(int argc, char **argv, struct zf_console_option
     if (warning) fprintf(stderr, "zenflow-console: note: %s\n", warning);
     enum zf_status s = start_trainer(with, &run, code, e);
     o->notice = warning;
-    if (!s && !*code) s = show_run(run, o, true, code, e);
+    if (!s && !*code && interrupted) {
+        *code = ZF_STOPPED;
+        s = zf_fail(e, ZF_STOPPED, run, "interrupted while it started; its trainer ends in order: `zenflow-console status %s`", run);
+    } else if (!s && !*code) {
+        s = show_run(run, o, true, code, e);
+    }
     free(warning);
     free(with);
     free(run);
