@@ -90,6 +90,7 @@ static void publish_watched(const struct zf_trainer *t)
 
 void zf_record_channels(struct zf_trainer *t)
 {
+    t->watch.score_asked = false; /* a step that does not count has none: then the next one has */
     publish_watched(t);
     line(t, "select", zf_pipeline_selected, select_json);
     line(t, "score", zf_pipeline_scored, score_json);

@@ -15,6 +15,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+static struct zf_moment now(const struct zf_trainer *t)
+{
+    return (struct zf_moment){t->step, t->drains};
+}
+
+static bool is_now(const struct zf_trainer *t, const struct zf_moment *m)
+{
+    return m->step == t->step && m->drains == t->drains;
+}
+
 static bool asked_to_stop(const struct zf_trainer *t)
 {
     return *t->stop != 0;
@@ -94,7 +104,7 @@ enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf
         ZF_TRY(zf_choices_score(&c, &t->model, &r.choices, e));
     }
     *loss = r.loss;
-    t->validated = t->step;
+    t->validated_at = now(t);
     zf_profile_see(t);
     zf_record_valid(t, &r);
     zf_eta_pause(&t->eta, zf_clock() - from);
@@ -138,7 +148,7 @@ static enum zf_status write_export(struct zf_trainer *t, struct zf_err *e)
     }
     free(t->exported);
     t->exported = path;
-    t->exported_step = t->step;
+    t->exported_at = now(t);
     zf_plain_text(&t->plain, "step %" PRIu64 " exported to %s", t->step, path);
     return ZF_OK;
 }
@@ -147,7 +157,11 @@ enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err 
 {
     double from = zf_clock();
     zf_session_doing(t->session, "exporting");
-    if (!t->exported || t->exported_step != t->step) ZF_TRY(write_export(t, e)); /* the best one and the last one may be the same */
+    if (!t->exported || !is_now(t, &t->exported_at)) ZF_TRY(write_export(t, e)); /* the best one and the last one may be the same */
+    if (!best && t->best.path && !strcmp(t->best.path, t->exported)) {           /* it was asked for: a better one does not remove it */
+        free(t->best.path);
+        t->best.path = NULL;
+    }
     json_t *o = json_pack("{s:s s:I s:s s:b}", "type", "export", "step", (json_int_t)t->step, "file", t->exported, "best", best);
     if (best) json_object_set_new(o, "loss", zf_json_real(t->best.loss));
     zf_eta_pause(&t->eta, zf_clock() - from);
@@ -266,6 +280,23 @@ static enum verdict not_applied(struct zf_trainer *t, const struct zf_step_recor
     return t->o->nonfinite == ZF_NONFINITE_STOP || t->step >= t->setup->steps ? GIVE_UP : ASK;
 }
 
+/* What comes every so many steps. *enough: patience is over. */
+static enum zf_status periodic(struct zf_trainer *t, bool *enough, struct zf_err *e)
+{
+    const struct zf_options *o = t->o;
+    *enough = false;
+    t->owed = false;
+    if (o->valid_every && t->setup->valid.rows && t->step % (uint64_t)o->valid_every == 0) ZF_TRY(judge(t, enough, e));
+    if (*enough) return ZF_OK;
+    if (o->export_every && t->step % (uint64_t)o->export_every == 0) export_or_warn(t, false);
+    if (o->sample_every && t->step % (uint64_t)o->sample_every == 0) {
+        enum zf_status s = zf_trainer_sample(t, o->sample_prompt, NULL, 0, e);
+        if (s == ZF_STOPPED || s == ZF_BUSY) return s;
+        if (s) zf_record_text(t, "warning", "no sample: %s: %s", e->where, e->message);
+    }
+    return ZF_OK;
+}
+
 static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_record *r, enum zf_end *end, bool *over, struct zf_err *e)
 {
     const struct zf_options *o = t->o;
@@ -289,20 +320,29 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
         }
     }
     if (o->norms_every && t->step % (uint64_t)o->norms_every == 0 && r->label_tokens) zf_record_norms(t);
-    if (o->valid_every && t->setup->valid.rows && t->step % (uint64_t)o->valid_every == 0) {
-        bool enough;
-        ZF_TRY(judge(t, &enough, e));
+    if (t->step >= t->setup->steps) {
+        t->owed = true; /* of the drained state, then */
+    } else {
+        ZF_TRY(periodic(t, over, e));
         *end = ZF_END_PATIENCE;
-        if (enough) return ZF_OK;
-    }
-    if (o->export_every && t->step % (uint64_t)o->export_every == 0) export_or_warn(t, false);
-    if (o->sample_every && t->step % (uint64_t)o->sample_every == 0) {
-        enum zf_status s = zf_trainer_sample(t, o->sample_prompt, NULL, 0, e);
-        if (s == ZF_STOPPED || s == ZF_BUSY) return s;
-        if (s) zf_record_text(t, "warning", "no sample: %s: %s", e->where, e->message);
+        if (*over) return ZF_OK;
     }
     *end = ZF_END_TIME;
     *over = o->max_time > 0 && t->step < t->setup->steps && zf_clock() - t->started >= o->max_time;
+    return ZF_OK;
+}
+
+/* After the last step. */
+static enum zf_status finish(struct zf_trainer *t, enum zf_end *end, struct zf_err *e)
+{
+    bool enough;
+    *end = ZF_END_DONE;
+    ZF_TRY(zf_pipeline_drain(&t->pipeline, e));
+    t->drains++;
+    enum zf_status s = t->owed ? periodic(t, &enough, e) : ZF_OK;
+    if (!s && t->setup->valid.rows && !is_now(t, &t->validated_at)) s = judge(t, &enough, e);
+    if (s != ZF_STOPPED) return s;
+    *end = ZF_END_SIGNAL;
     return ZF_OK;
 }
 
@@ -321,13 +361,20 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
         }
         if (!s && t->step >= t->setup->steps && last) break;
         if (!s && t->step >= t->setup->steps) continue; /* there are fewer steps now */
+        if (!s && t->owed) {                            /* there are more steps now */
+            s = periodic(t, &over, e);
+            *end = ZF_END_PATIENCE;
+            if (!s && over) return ZF_OK;
+        }
         if (!s) {
             t->ill = false;
             s = zf_pace_decide(t, e);
             if (!s) s = one_step(t, &r, e);
         }
         if (!s) {
+            uint64_t every = (uint64_t)t->o->valid_every, left = t->setup->steps - t->step;
             zf_eta_step(&t->eta, r.seconds);
+            r.eta = zf_eta_left(&t->eta, left, every ? left / every : 0);
             zf_profile_step(t, r.seconds);
             zf_record_step(t, &r);
             zf_steer_told(t, &r);
@@ -340,11 +387,5 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
         }
         if (s) return s;
     }
-    *end = ZF_END_DONE;
-    ZF_TRY(zf_pipeline_drain(&t->pipeline, e));
-    if (!t->setup->valid.rows || t->validated == t->step) return ZF_OK;
-    bool enough;
-    enum zf_status s = judge(t, &enough, e);
-    if (s == ZF_STOPPED) *end = ZF_END_SIGNAL;
-    return s == ZF_STOPPED ? ZF_OK : s;
+    return finish(t, end, e);
 }

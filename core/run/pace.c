@@ -39,7 +39,7 @@ void zf_pace_step(struct zf_trainer *t)
     zf_pipeline_sample(&t->pipeline, &p->then);
 }
 
-/* Of one step. The cpu lane goes on during a validation, and so it counts whole; compute counts in steps alone. */
+/* The cpu lane goes on during a validation, and so it counts whole; compute counts in steps alone. */
 static struct zf_interval_look look(const struct zf_trainer *t)
 {
     const struct zf_pace *p = &t->pace;
@@ -104,8 +104,11 @@ enum zf_status zf_pace_decide(struct zf_trainer *t, struct zf_err *e)
     }
     p->told_journal = false;
     p->interval.now = now;
+    t->drains++;
     struct zf_policy policy = zf_policy_of(t->o, t->model.dtype, now);
     ZF_TRY(zf_pipeline_change(&t->pipeline, &policy, &t->rule, &change, e));
-    p->from = t->step + 2 * now;
+    uint32_t room = p->room; /* memory has not become more */
+    zf_pace_forget(t);
+    p->room = room;
     return ZF_OK;
 }

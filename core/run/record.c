@@ -222,7 +222,6 @@ void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r)
         zf_tensorboard_write(t->watch.tensorboard, r->step, scalars, sizeof scalars / sizeof *scalars);
     }
     if (r->norm.apply) zf_record_channels(t);
-    uint64_t every = (uint64_t)t->o->valid_every, pauses = every ? (t->setup->steps - r->step) / every : 0;
     zf_plain_step(&t->plain,
                   &(struct zf_plain_step){.step = r->step,
                                           .steps = t->setup->steps,
@@ -232,7 +231,7 @@ void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r)
                                           .applied = r->norm.apply,
                                           .learning_rate = r->rate,
                                           .tokens_per_s = (double)r->tokens / r->seconds,
-                                          .eta = zf_eta_left(&t->eta, t->setup->steps - r->step, pauses),
+                                          .eta = r->eta,
                                           .skipped = t->skipped},
                   zf_clock(), last);
 }

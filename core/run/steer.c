@@ -87,6 +87,7 @@ static enum zf_status apply(void *ctx, const struct zf_options *before, uint64_t
     struct zf_policy policy = zf_policy_of(t->o, t->model.dtype, t->pace.interval.now);
     ZF_TRY(zf_pipeline_change(&t->pipeline, &policy, &t->rule, &change, e));
     if (change) zf_pace_forget(t);
+    t->drains += change & ZF_CHANGE_DRAIN ? 1 : 0;
     if (t->o->steps == before->steps) return ZF_OK;
     t->setup->steps = (uint64_t)t->o->steps;
     t->setup->total_rows = t->setup->steps * (uint64_t)t->o->batch_size;
@@ -210,11 +211,11 @@ enum zf_status zf_steer_open(struct zf_trainer *t, struct zf_options *live, char
 void zf_steer_told(struct zf_trainer *t, const struct zf_step_record *r)
 {
     t->watch.listeners = zf_session_clients(t->session);
-    zf_session_told(t->session,
-                    &(struct zf_session_facts){.step = t->step,
-                                               .steps = t->setup->steps,
-                                               .loss = r->loss,
-                                               .learning_rate = r->rate,
-                                               .tokens_per_s = (double)r->tokens / r->seconds,
-                                               .eta = zf_eta_left(&t->eta, t->setup->steps > t->step ? t->setup->steps - t->step : 0, 0)});
+    zf_session_told(t->session, &(struct zf_session_facts){.step = t->step,
+                                                           .steps = t->setup->steps,
+                                                           .loss = r->loss,
+                                                           .learning_rate = r->rate,
+                                                           .tokens_per_s = (double)r->tokens / r->seconds,
+                                                           .eta = r->eta,
+                                                           .interval = t->pace.interval.now});
 }

@@ -18,6 +18,11 @@
 #include "core/telemetry/metrics.h"
 #include "core/telemetry/plain.h"
 
+/* What the weights are of. Drains count from 1, so that a zeroed one is no moment. */
+struct zf_moment {
+    uint64_t step, drains;
+};
+
 struct zf_trainer {
     struct zf_setup *setup;
     const struct zf_options *o;
@@ -57,9 +62,10 @@ struct zf_trainer {
         uint64_t worse; /* validations since */
         bool any;
     } best;
-    uint64_t validated; /* step of the last validation */
-    char *exported;     /* the newest export of this process, NULL: none; owned */
-    uint64_t exported_step;
+    uint64_t drains; /* so far: a drain changes the masters between two steps */
+    bool owed;       /* what is due after the last step waits for its drain */
+    char *exported;  /* the newest export of this process, NULL: none; owned */
+    struct zf_moment exported_at, validated_at;
     bool told_zero_loss;
     bool ill;      /* paused because a step was not finite */
     double lonely; /* clock since which that pause has had no client */
@@ -69,6 +75,7 @@ struct zf_trainer {
 struct zf_step_record {
     uint64_t step, first_row, last_row, tokens, label_tokens;
     double loss, seconds, rate;
+    double eta; /* seconds; below 0: not known yet */
     struct zf_step_norm norm;
 };
 

@@ -256,7 +256,6 @@ void zf_watch_end(struct zf_trainer *t)
     w->sum.selections += w->step.counts.selections;
     w->sum.formula_down += bus.down;
     w->sum.formula_up += bus.up;
-    w->score_asked = false;
     if (!w->spans) return;
     zf_watch_take(t);
     if (w->live && w->publish) publish(t);

@@ -23,7 +23,7 @@ struct zf_watch {
 
     struct zf_tensorboard *tensorboard; /* NULL: not wanted, or it could not be made */
 
-    struct zf_span *spans; /* [ZF_WATCH_ROOM] while lanes are watched, else NULL */
+    struct zf_span *spans; /* as many as watch.c takes at once, while lanes are watched, else NULL */
     struct {
         struct zf_trace *file;        /* NULL: none is being written */
         char *path;                   /* of it */

@@ -129,6 +129,7 @@ static void questions(struct zf_changes *c, const struct zf_options *now, const 
     for (size_t i = 0; i < sizeof big / sizeof *big; i++) {
         const struct zf_option *row = &zf_option_table[big[i].id];
         double before = number_of(now, row), after = number_of(&c->wanted, row);
+        if (big[i].id == ZF_OPT_update_interval && before == 0) before = place->interval;
         if (before > 0 && after > before * big[i].most * (1 + 1e-9))
             n += (size_t)snprintf(c->ask + n, sizeof c->ask - n, "%s%s grows to %.4g times what it is (more than %g)", n ? "; " : "",
                                   row->name, after / before, big[i].most);

@@ -9,7 +9,8 @@ struct zf_change_place {
     uint64_t step, steps; /* completed; of how many, which is what `steps` is where the file gives epochs */
     double (*rate)(void *ctx, const struct zf_options *o, uint64_t step); /* NULL: the answer shows no learning rate */
     void *ctx;
-    const char *run; /* the run directory, for advice */
+    const char *run;   /* the run directory, for advice */
+    uint32_t interval; /* what update_interval = auto is; 0: not known */
 };
 
 struct zf_change {

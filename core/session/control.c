@@ -64,6 +64,7 @@ struct zf_control {
     size_t out_bytes, out_lost;
     uint64_t lost;
     unsigned count;
+    bool closed; /* no more requests: those that come are refused at once */
     bool ending;
     /* the control thread's */
     struct client client[CLIENTS];
@@ -301,6 +302,8 @@ static void copy_word(char *to, size_t size, const json_t *from, const char *abs
         if ((unsigned char)*to < ' ' || *to == 127 || (unsigned char)*to >= 128) *to = '?';
 }
 
+static const char over[] = "the run has ended; nothing was done";
+
 /* Takes `command` and `id` of the request over. */
 static void take(struct zf_control *c, struct client *k, const json_t *o, json_t *id, const char *command)
 {
@@ -321,11 +324,12 @@ static void take(struct zf_control *c, struct client *k, const json_t *o, json_t
     if (strcmp(r->by, "console") != 0) strcpy(r->by, "send");
     bool ok = false;
     char *text = c->hooks.at_once(c->hooks.ctx, r, &ok);
-    bool full = false;
+    const char *refusal = NULL;
     if (!text) {
         pthread_mutex_lock(&c->lock);
-        full = c->waiting >= WAITING || k->waiting >= WAITING / 2;
-        if (!full) {
+        bool full = c->waiting >= WAITING || k->waiting >= WAITING / 2;
+        refusal = c->closed ? over : full ? "too many commands wait for the end of the step; this one was refused: try again" : NULL;
+        if (!refusal) {
             *c->last = r;
             c->last = &r->next;
             c->waiting++;
@@ -336,7 +340,7 @@ static void take(struct zf_control *c, struct client *k, const json_t *o, json_t
         }
         pthread_mutex_unlock(&c->lock);
     }
-    if (text || full) answer(k, id, ok, text ? text : "too many commands wait for the end of the step; this one was refused: try again");
+    if (text || refusal) answer(k, id, ok, text ? text : refusal);
     free(text);
     if (r) free_request(r);
 }
@@ -553,7 +557,10 @@ void zf_control_stop(struct zf_control *c)
     if (!c) return;
     unlink(c->path); /* first: who comes now finds nobody, instead of a connection that is cut */
     struct zf_request *r;
-    while ((r = zf_control_next(c))) zf_control_answer(c, r, false, false, "the run has ended; nothing was done");
+    pthread_mutex_lock(&c->lock);
+    c->closed = true;
+    pthread_mutex_unlock(&c->lock);
+    while ((r = zf_control_next(c))) zf_control_answer(c, r, false, false, over);
     pthread_mutex_lock(&c->lock);
     c->ending = true;
     pthread_mutex_unlock(&c->lock);

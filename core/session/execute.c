@@ -45,8 +45,12 @@ void zf_session_say(struct zf_session *s, const char *kind, const char *fmt, ...
 
 struct zf_change_place zf_session_place(struct zf_session *s)
 {
-    return (struct zf_change_place){
-        .step = s->next - 1, .steps = s->facts.steps, .rate = s->trainer.rate, .ctx = s->trainer.ctx, .run = s->run};
+    return (struct zf_change_place){.step = s->next - 1,
+                                    .steps = s->facts.steps,
+                                    .rate = s->trainer.rate,
+                                    .ctx = s->trainer.ctx,
+                                    .run = s->run,
+                                    .interval = s->facts.interval};
 }
 
 /* --- the journal --- */
@@ -259,6 +263,19 @@ enum zf_status zf_session_later(struct zf_session *s, uint64_t step, const char 
     return ZF_OK;
 }
 
+/* Takes back what zf_session_later put last for this step. */
+static void forget_later(struct zf_session *s, uint64_t step)
+{
+    size_t i = s->later_count;
+    while (i && s->later[i - 1].step != step) i--;
+    if (!i) return;
+    free(s->later[i - 1].command);
+    memmove(s->later + i - 1, s->later + i, (s->later_count - i) * sizeof *s->later);
+    pthread_mutex_lock(&s->lock);
+    s->waiting = --s->later_count;
+    pthread_mutex_unlock(&s->lock);
+}
+
 /* Would a change be refused, or asked about, if it were made now? */
 static bool refused_now(struct zf_session *s, const struct zf_command *c, bool yes, struct zf_verdict *v, struct zf_err *e)
 {
@@ -287,11 +304,12 @@ static void put_off(struct zf_session *s, const struct zf_command *c, const stru
     if (zf_command_parse(&inner, c->word[1], e) || zf_session_may_wait(&inner, e)) {
         zf_verdict_refuse(v, e);
     } else if (!refused_now(s, &inner, yes || c->yes, v, e)) {
-        if (journal(s, "at", c->number, c->word[1], who, NULL, NULL, e))
-            refuse_unwritten(v, e);
-        else if (zf_session_later(s, c->number, c->word[1], who, e))
+        if (zf_session_later(s, c->number, c->word[1], who, e))
             zf_verdict_refuse(v, e);
-        else
+        else if (journal(s, "at", c->number, c->word[1], who, NULL, NULL, e)) {
+            forget_later(s, c->number);
+            refuse_unwritten(v, e);
+        } else
             zf_verdict_set(v, true, "before step %" PRIu64 ": %s%s", c->number, c->word[1],
                            c->number > s->facts.steps ? " (the run ends before that, unless steps is raised)" : "");
     }
@@ -414,7 +432,9 @@ static enum zf_status act(struct zf_session *s, const struct zf_command *c, cons
         v->ask = true;
         return ZF_OK;
     }
-    if (c->row->effect != ZF_EFFECT_NOTHING && journal(s, "command", s->next, text, who, NULL, NULL, e)) {
+    /* what changes what is trained is written down first; the rest when it has been done */
+    bool first = c->row->effect == ZF_EFFECT_STATE, after = !first && c->row->effect != ZF_EFFECT_NOTHING;
+    if (first && journal(s, "command", s->next, text, who, NULL, NULL, e)) {
         refuse_unwritten(v, e);
         return ZF_OK;
     }
@@ -422,6 +442,8 @@ static enum zf_status act(struct zf_session *s, const struct zf_command *c, cons
     if (bad == ZF_STOPPED || bad == ZF_BUSY) return bad;
     if (bad)
         zf_verdict_refuse(v, e);
+    else if (after && journal(s, "command", s->next, text, who, NULL, NULL, e))
+        zf_verdict_set(v, true, "%s (not written down: %s: %s)", answer, e->where, e->message);
     else
         zf_verdict_set(v, true, "%s", answer);
     return ZF_OK;

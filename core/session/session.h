@@ -42,6 +42,7 @@ struct zf_session_trainer {
 struct zf_session_facts {
     uint64_t step, steps; /* completed, of how many */
     double loss, learning_rate, tokens_per_s, eta;
+    uint32_t interval; /* what update_interval = auto is; 0: not known */
 };
 
 /* o: the live options; they change here and nowhere else. Reads [at]: what cannot be understood is ZF_USAGE. run: for advice. */

@@ -150,5 +150,20 @@ def test_what_cannot_be_is_refused(folder):
         expect(losses[-1] < losses[0], ratio, losses)
 
 
+def test_the_last_export_is_of_the_drained_state(folder):
+    """Whatever else comes every so many steps: what is pending is in it, and the last step is validated once, after its drain."""
+    zenflow = {"strategy": "zenflow", **WINDOWS}
+    plain = train(folder, "plain", zenflow=zenflow, train={"valid_every": 0})
+    often = train(folder, "often", zenflow=zenflow, train={"valid_every": 6, "keep_best": "yes"}, checkpoint={"export_every": 6})
+
+    def last(out):
+        with open(os.path.join(out, "exports", "step-00000024", "model.safetensors"), "rb") as f:
+            return f.read()
+
+    expect(last(plain) == last(often), "an export from before the drain was taken for the last one")
+    expect([m["step"] for m in h.metrics(often, "valid")] == [6, 12, 18, 24], h.metrics(often, "valid"))
+    expect(h.metrics(plain, "valid")[-1]["loss"] == h.metrics(often, "valid")[-1]["loss"], "validated before the drain")
+
+
 if __name__ == "__main__":
     h.main()
