@@ -72,7 +72,7 @@ static enum zf_status drain(struct zf_pipeline *p, struct zf_matrix *x, struct z
         ZF_TRY(zf_pipeline_stage(p, x, &now, true, e));
         if (windows && p->policy.optimistic) {
             ZF_TRY(zf_pipeline_statistics(p, x, NULL, NULL, zf_cpu_rows(x), false, p->rule.beta2, e));
-            ZF_TRY(zf_pipeline_record(p, p->host, p->cpu, x->served, e));
+            ZF_TRY(zf_pipeline_record(p->host, p->cpu, x->served, e));
         }
         ZF_TRY(zf_pipeline_show(p, x, windows && p->policy.optimistic, false, e));
     }

@@ -32,7 +32,7 @@ double zf_update_ahead(const struct zf_pipeline *p, const struct zf_matrix *x, c
 static enum zf_status take(struct zf_pipeline *p, size_t rows, size_t bytes, struct zf_rows_memory *out, struct zf_err *e)
 {
     ZF_TRY(zf_chunks_take(&p->chunks, rows, bytes, out, e));
-    return zf_pipeline_wait(p, p->host, p->cpu, p->raised, e);
+    return zf_pipeline_wait(p->host, p->cpu, p->raised, e);
 }
 
 enum zf_status zf_pipeline_fold(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)
@@ -99,10 +99,9 @@ enum zf_status zf_pipeline_serve(struct zf_pipeline *p, struct zf_matrix *x, str
     }
     ZF_TRY(issue_serve(p, x, u, entries, optimistic && !exact ? zf_update_ahead(p, x, u) : 0, e));
     p->counts.cpu_updates++;
-    p->counts.cpu_elements += (uint64_t)rows * x->length * entries;
     note_staged(x);
     if (optimistic) ZF_TRY(zf_pipeline_statistics(p, x, NULL, NULL, rows, !exact, u->rule.beta2, e));
-    return zf_pipeline_record(p, p->host, p->cpu, x->served, e);
+    return zf_pipeline_record(p->host, p->cpu, x->served, e);
 }
 
 enum zf_status zf_pipeline_stage(struct zf_pipeline *p, struct zf_matrix *x, const struct zf_update *u, bool exact, struct zf_err *e)
@@ -110,5 +109,5 @@ enum zf_status zf_pipeline_stage(struct zf_pipeline *p, struct zf_matrix *x, con
     if (!zf_cpu_rows(x)) return ZF_OK;
     ZF_TRY(issue_serve(p, x, u, 0, exact ? 0 : zf_update_ahead(p, x, u), e));
     note_staged(x);
-    return zf_pipeline_record(p, p->host, p->cpu, x->served, e);
+    return zf_pipeline_record(p->host, p->cpu, x->served, e);
 }

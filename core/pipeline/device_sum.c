@@ -27,7 +27,7 @@ enum zf_status zf_pipeline_sum_on_device(struct zf_pipeline *p, struct zf_matrix
 {
     size_t rows = zf_cpu_rows(x), most = p->down.bytes / (x->length * zf_dtype_size(p->policy.bus));
     ZF_TRY(make_room(p, x, rows, e));
-    if (!x->open.count) ZF_TRY(zf_pipeline_wait(p, p->device, p->compute, p->lowered, e)); /* the last window's sum has left */
+    if (!x->open.count) ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->lowered, e)); /* the last window's sum has left */
     for (size_t first = 0, n; first < rows; first += n) {
         unsigned turn = p->down.turn++ % ZF_RING;
         void **place = malloc(2 * sizeof *place); /* read when the op runs */
@@ -51,8 +51,8 @@ enum zf_status zf_pipeline_lower_sum(struct zf_pipeline *p, struct zf_matrix *x,
     unsigned turn = p->down.turn++ % ZF_RING;
     if (!rows) return ZF_OK;
     ZF_TRY(zf_chunks_take(&p->chunks, rows, row, s, e));
-    ZF_TRY(zf_pipeline_record(p, p->device, p->compute, p->down.full[turn], e));
-    ZF_TRY(zf_pipeline_wait(p, p->device, p->d2h, p->down.full[turn], e));
+    ZF_TRY(zf_pipeline_record(p->device, p->compute, p->down.full[turn], e));
+    ZF_TRY(zf_pipeline_wait(p->device, p->d2h, p->down.full[turn], e));
     for (size_t at = 0; at < rows; at += s->chunk_rows) {
         size_t some = rows - at < s->chunk_rows ? rows - at : s->chunk_rows;
         ZF_TRY(zf_pipeline_copy(p, p->d2h, s->chunk[at / s->chunk_rows], x->device_sum + at * x->length, some * row, e));

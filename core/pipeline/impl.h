@@ -29,8 +29,8 @@ enum zf_status zf_update_clear(struct zf_pipeline *p, struct zf_update *u, uint6
 enum zf_status zf_pipeline_sync(struct zf_pipeline *p, struct zf_err *e); /* waits for all lanes */
 
 /* The lane waits, or says it is done so far. */
-enum zf_status zf_pipeline_wait(struct zf_pipeline *p, struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e);
-enum zf_status zf_pipeline_record(struct zf_pipeline *p, struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e);
+enum zf_status zf_pipeline_wait(struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e);
+enum zf_status zf_pipeline_record(struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e);
 enum zf_status zf_pipeline_copy(struct zf_pipeline *p, struct zf_lane *l, void *to, const void *from, size_t bytes, struct zf_err *e);
 
 static inline size_t zf_cpu_rows(const struct zf_matrix *x)
@@ -43,7 +43,6 @@ static inline void *zf_matrix_weights(const struct zf_pipeline *p, const struct 
 }
 
 /* step.c */
-enum zf_status zf_pipeline_hand_over(struct zf_pipeline *p, struct zf_matrix *x, bool pack, bool move, struct zf_err *e);
 enum zf_status zf_pipeline_before_layer(void *ctx, int layer, struct zf_err *e);
 enum zf_status zf_pipeline_after_layer(void *ctx, int layer, struct zf_err *e);
 

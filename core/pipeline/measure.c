@@ -146,7 +146,7 @@ void zf_pipeline_measure(struct zf_pipeline_sizes *out, const struct zf_params *
         if (q->cols > longest) longest = q->cols;
         if (q->rows > most) most = q->rows;
     }
-    out->other = add(out->other, channels * 4 * sizeof(double) + squares * 2 * sizeof(double) + most * 4 * sizeof(uint32_t) +
+    out->other = add(out->other, channels * 4 * sizeof(double) + squares * sizeof(double) + most * 4 * sizeof(uint32_t) +
                                      ZF_COLUMN_PARTS * longest * sizeof(double));
     out->device_staging = add(out->device_staging, multiply(2 * ZF_RING, zf_pipeline_piece_bytes(longest)));
     out->slots = slots(params, policy, dtype, zf_pipeline_chunk_bytes(longest));

@@ -5,16 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum zf_status zf_pipeline_wait(struct zf_pipeline *p, struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e)
+enum zf_status zf_pipeline_wait(struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e)
 {
-    (void)p;
     enum zf_status s = d->type->event_wait(l, v);
     return s ? zf_lane_refused(d, l, s, "an event", e) : ZF_OK;
 }
 
-enum zf_status zf_pipeline_record(struct zf_pipeline *p, struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e)
+enum zf_status zf_pipeline_record(struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e)
 {
-    (void)p;
     enum zf_status s = d->type->event_record(l, v);
     return s ? zf_lane_refused(d, l, s, "an event", e) : ZF_OK;
 }
@@ -189,8 +187,8 @@ static enum zf_status list_parameters(struct zf_pipeline *p, struct zf_err *e)
                                                           .partial_at = p->partials};
             p->parameters += q->rows * q->cols;
         } else {
-            p->vector[p->vectors++] = (struct zf_vector){
-                .param = q, .layer = layer_of(q, (int)p->model->config.layers), .partials = n, .partial_at = p->partials};
+            p->vector[p->vectors++] =
+                (struct zf_vector){.param = q, .layer = layer_of(q, (int)p->model->config.layers), .partial_at = p->partials};
         }
         p->partials += n;
     }
@@ -223,7 +221,6 @@ static enum zf_status allocate(struct zf_pipeline *p, struct zf_err *e)
     ZF_TRY(ring_open(p, &p->down, zf_pipeline_piece_bytes(row), e));
     ZF_TRY(ring_open(p, &p->up, zf_pipeline_piece_bytes(row), e));
     ZF_TRY(device_array(d, ZF_MEM_DEVICE, ZF_TAG_OTHER, &p->partial, p->partials * sizeof *p->partial, e));
-    ZF_TRY(device_array(d, ZF_MEM_PINNED, ZF_TAG_OTHER, &p->partial_seen, p->partials * sizeof *p->partial, e));
     ZF_TRY(device_array(p->host, ZF_MEM_DEVICE, ZF_TAG_OTHER, &p->column_parts, ZF_COLUMN_PARTS * row * sizeof(double), e));
     ZF_TRY(device_array(d, ZF_MEM_DEVICE, ZF_TAG_OTHER, &p->loss, sizeof *p->loss, e));
     ZF_TRY(device_array(d, ZF_MEM_DEVICE, ZF_TAG_OTHER, &p->norm, sizeof *p->norm, e));
@@ -300,7 +297,7 @@ void zf_pipeline_close(struct zf_pipeline *p)
     zf_chunks_free(&p->chunks);
     ring_close(p, &p->down);
     ring_close(p, &p->up);
-    void *const device[] = {p->partial, p->partial_seen, p->loss, p->norm, p->seen, p->sums, p->sums_seen, p->list, p->list_seen};
+    void *const device[] = {p->partial, p->loss, p->norm, p->seen, p->sums, p->sums_seen, p->list, p->list_seen};
     for (size_t i = 0; i < sizeof device / sizeof *device; i++) t->free(d, device[i]);
     p->host->type->free(p->host, p->column_parts);
     if (p->normed) t->event_free(p->normed);
@@ -316,15 +313,4 @@ void zf_pipeline_close(struct zf_pipeline *p)
     free(p->vector);
     free(p->sums_at);
     *p = (struct zf_pipeline){0};
-}
-
-struct zf_pipeline_memory zf_pipeline_cpu_memory(const struct zf_pipeline *p)
-{
-    struct zf_pipeline_memory m = {.slots = zf_chunks_bytes(&p->chunks)};
-    for (size_t i = 0; i < p->matrices; i++) {
-        const struct zf_matrix *x = &p->matrix[i];
-        m.state += x->cpu.rows * (x->length * 3 * sizeof(float) + sizeof(uint32_t));
-        m.other += x->channels * (2 * sizeof(uint32_t) + sizeof(float)) + x->length * sizeof(float);
-    }
-    return m;
 }

@@ -80,7 +80,7 @@ struct zf_vector {
     const struct zf_param *param;
     struct zf_half state;
     int layer;
-    size_t partials, partial_at;
+    size_t partial_at;
 };
 
 /* A ring of pieces of device memory between a copy lane and compute. */
@@ -93,7 +93,7 @@ struct zf_ring {
 };
 
 struct zf_pipeline_counts { /* since the start */
-    uint64_t d2h_bytes, h2d_bytes, cpu_updates, cpu_elements, selections;
+    uint64_t d2h_bytes, h2d_bytes, cpu_updates, selections;
 };
 
 struct zf_pipeline {
@@ -113,7 +113,6 @@ struct zf_pipeline {
     double *loss;              /* the step's sum of losses, on the device */
     struct zf_step_norm *norm; /* on the device */
     struct zf_step_norm *seen; /* pinned copy */
-    double *partial_seen;      /* pinned: only read for a step that is not finite */
     double *sums;              /* [channels of all matrices][2] on the device, and pinned: scores */
     double *sums_seen;
     size_t *sums_at;            /* [matrices] */
@@ -128,7 +127,6 @@ struct zf_pipeline {
     float last_clip; /* c of the last step that was not skipped */
     double rate;     /* of the step being issued */
     bool score_all;  /* scores of every matrix are wanted with this step */
-    bool scored;     /* sums_seen has those of `step` */
     bool last_micro_batch;
     bool graded; /* the step has a gradient */
     struct zf_pipeline_counts counts;
@@ -162,11 +160,5 @@ void zf_pipeline_reselect(struct zf_pipeline *p);
 
 /* Masters of a parameter, [rows][cols], from whoever holds them, as they are now. Waits; between steps. */
 enum zf_status zf_pipeline_masters(struct zf_pipeline *p, const struct zf_param *param, float *out, struct zf_err *e);
-
-/* Bytes of the CPU half: state, slots, staging, sums. */
-struct zf_pipeline_memory {
-    size_t state, slots, other;
-};
-struct zf_pipeline_memory zf_pipeline_cpu_memory(const struct zf_pipeline *p);
 
 #endif

@@ -61,7 +61,6 @@ struct zf_pipeline_sample zf_pipeline_between(const struct zf_pipeline_sample *f
     d.counts.d2h_bytes -= from->counts.d2h_bytes;
     d.counts.h2d_bytes -= from->counts.h2d_bytes;
     d.counts.cpu_updates -= from->counts.cpu_updates;
-    d.counts.cpu_elements -= from->counts.cpu_elements;
     d.counts.selections -= from->counts.selections;
     return d;
 }

@@ -49,14 +49,14 @@ static enum zf_status show_rows(struct zf_pipeline *p, struct zf_matrix *x, stru
         size_t n = x->staged_rows - first < step ? x->staged_rows - first : step;
         unsigned turn = p->up.turn++ % ZF_RING;
         struct targets to = {NULL, x->device_order + x->device.rows + first, n};
-        ZF_TRY(zf_pipeline_wait(p, p->device, p->h2d, p->up.idle[turn], e));
+        ZF_TRY(zf_pipeline_wait(p->device, p->h2d, p->up.idle[turn], e));
         ZF_TRY(raise(p, x, first, n, p->up.piece[turn], e));
-        ZF_TRY(zf_pipeline_record(p, p->device, p->h2d, p->up.full[turn], e));
+        ZF_TRY(zf_pipeline_record(p->device, p->h2d, p->up.full[turn], e));
         if (x->staged_moved) ZF_TRY(filter(p, x, first, n, &to, e));
-        ZF_TRY(zf_pipeline_wait(p, p->device, p->compute, p->up.full[turn], e));
+        ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->up.full[turn], e));
         ISSUE(p, move_rows, e, .type = p->model->dtype, .from_type = p->model->dtype, .to = zf_matrix_weights(p, x->param),
               .from = p->up.piece[turn], .to_list = to.to, .from_list = to.from, .rows = to.rows, .cols = x->length);
-        ZF_TRY(zf_pipeline_record(p, p->device, p->compute, p->up.idle[turn], e));
+        ZF_TRY(zf_pipeline_record(p->device, p->compute, p->up.idle[turn], e));
     }
     return ZF_OK;
 }
@@ -71,26 +71,26 @@ static enum zf_status show_moments(struct zf_pipeline *p, struct zf_matrix *x, b
     for (size_t first = 0, n; first < x->staged_rows; first += n) {
         n = p->up.bytes / sizeof *x->next_channel;
         if (n > x->staged_rows - first) n = x->staged_rows - first;
-        ZF_TRY(zf_pipeline_wait(p, p->device, p->h2d, p->up.idle[turn], e));
+        ZF_TRY(zf_pipeline_wait(p->device, p->h2d, p->up.idle[turn], e));
         ZF_TRY(zf_pipeline_copy(p, p->h2d, p->up.piece[turn], x->next_channel + first, n * sizeof *x->next_channel, e));
-        ZF_TRY(zf_pipeline_record(p, p->device, p->h2d, p->up.full[turn], e));
+        ZF_TRY(zf_pipeline_record(p->device, p->h2d, p->up.full[turn], e));
         if (x->staged_moved) {
             ZF_TRY(filter(p, x, first, n, &to, e));
         } else {
             to.to = x->device_order + x->device.rows + first;
             to.rows = n;
         }
-        ZF_TRY(zf_pipeline_wait(p, p->device, p->compute, p->up.full[turn], e));
+        ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->up.full[turn], e));
         ISSUE(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = x->channel, .from = p->up.piece[turn], .to_list = to.to,
               .from_list = to.from, .rows = to.rows, .cols = 1);
-        ZF_TRY(zf_pipeline_record(p, p->device, p->compute, p->up.idle[turn], e));
+        ZF_TRY(zf_pipeline_record(p->device, p->compute, p->up.idle[turn], e));
     }
     p->counts.h2d_bytes += bytes;
     if (!columns) return ZF_OK;
     /* nobody reads the old ones any more: whatever moved by them was issued before a norm that has been waited for */
     ZF_TRY(zf_pipeline_copy(p, p->h2d, x->column, x->next_column, x->length * sizeof *x->column, e));
-    ZF_TRY(zf_pipeline_record(p, p->device, p->h2d, p->up.full[turn], e));
-    ZF_TRY(zf_pipeline_wait(p, p->device, p->compute, p->up.full[turn], e));
+    ZF_TRY(zf_pipeline_record(p->device, p->h2d, p->up.full[turn], e));
+    ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->up.full[turn], e));
     p->counts.h2d_bytes += x->length * sizeof *x->column;
     x->has_column = true;
     return ZF_OK;
@@ -100,10 +100,10 @@ enum zf_status zf_pipeline_show(struct zf_pipeline *p, struct zf_matrix *x, bool
 {
     x->visible_due = false;
     if (x->staging.chunk && x->staged_rows) {
-        ZF_TRY(zf_pipeline_wait(p, p->device, p->h2d, x->served, e));
+        ZF_TRY(zf_pipeline_wait(p->device, p->h2d, x->served, e));
         ZF_TRY(show_rows(p, x, e));
         if (moments) ZF_TRY(show_moments(p, x, columns, e));
-        ZF_TRY(zf_pipeline_record(p, p->device, p->h2d, p->raised, e));
+        ZF_TRY(zf_pipeline_record(p->device, p->h2d, p->raised, e));
     }
     x->staged_moved = false;
     x->staged_rows = 0;

@@ -58,16 +58,16 @@ static enum zf_status lower(struct zf_pipeline *p, struct zf_matrix *x, size_t f
     size_t row = x->length * zf_dtype_size(p->policy.bus);
     unsigned turn = p->down.turn++ % ZF_RING;
     char *piece = p->down.piece[turn];
-    ZF_TRY(zf_pipeline_wait(p, p->device, p->compute, p->down.idle[turn], e));
+    ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->down.idle[turn], e));
     ZF_TRY(hand_over(p, x, x->device_order + x->device.rows + first, n, piece, move, e));
-    ZF_TRY(zf_pipeline_record(p, p->device, p->compute, p->down.full[turn], e));
-    ZF_TRY(zf_pipeline_wait(p, p->device, p->d2h, p->down.full[turn], e));
+    ZF_TRY(zf_pipeline_record(p->device, p->compute, p->down.full[turn], e));
+    ZF_TRY(zf_pipeline_wait(p->device, p->d2h, p->down.full[turn], e));
     for (size_t at = first; at < first + n; at += s->chunk_rows) {
         size_t some = first + n - at < s->chunk_rows ? first + n - at : s->chunk_rows;
         ZF_TRY(zf_pipeline_copy(p, p->d2h, s->chunk[at / s->chunk_rows], piece + (at - first) * row, some * row, e));
     }
     p->counts.d2h_bytes += n * row;
-    return zf_pipeline_record(p, p->device, p->d2h, p->down.idle[turn], e);
+    return zf_pipeline_record(p->device, p->d2h, p->down.idle[turn], e);
 }
 
 /* Rows of the CPU half move between updates, once there are second moments to move by. */
@@ -76,7 +76,7 @@ static bool moves(const struct zf_pipeline *p, const struct zf_matrix *x)
     return p->policy.optimistic && x->has_column;
 }
 
-enum zf_status zf_pipeline_hand_over(struct zf_pipeline *p, struct zf_matrix *x, bool pack, bool move, struct zf_err *e)
+static enum zf_status hand_over_rest(struct zf_pipeline *p, struct zf_matrix *x, bool pack, bool move, struct zf_err *e)
 {
     size_t rows = zf_cpu_rows(x), row = x->length * zf_dtype_size(p->policy.bus);
     x->handed = true;
@@ -150,7 +150,7 @@ static enum zf_status gradients_of(struct zf_pipeline *p, int layer, struct zf_e
         bool may_select = zf_window_may_select(&x->window, &p->policy, p->step + 1);
         ZF_TRY(may_select || p->score_all ? scores(p, x, e) : squares(p, x->param, x->partial_at, e));
         if (may_select || !packs(p) || p->policy.accumulate_on_device) continue;
-        ZF_TRY(zf_pipeline_hand_over(p, x, true, !due_now(p, x), e));
+        ZF_TRY(hand_over_rest(p, x, true, !due_now(p, x), e));
     }
     return ZF_OK;
 }
@@ -178,10 +178,9 @@ static enum zf_status device_half(struct zf_pipeline *p, const struct zf_param *
     return ZF_OK;
 }
 
-/* The open window has room for one entry more. */
-static enum zf_status grow(struct zf_pipeline *p, struct zf_update *u, struct zf_err *e)
+/* Room for all entries of the open window. */
+static enum zf_status make_entries(struct zf_pipeline *p, struct zf_update *u, struct zf_err *e)
 {
-    if (u->count < u->room) return ZF_OK;
     uint32_t room = p->policy.cpu_update == ZF_CPU_UPDATE_MEAN ? 1 : p->policy.interval;
     u->entries = calloc(room, sizeof *u->entries);
     u->slots = calloc(room, sizeof *u->slots);
@@ -200,7 +199,7 @@ static enum zf_status enter(struct zf_pipeline *p, struct zf_matrix *x, float cl
 {
     struct zf_update *u = &x->open;
     bool mean = p->policy.cpu_update == ZF_CPU_UPDATE_MEAN, folds = mean && !p->policy.accumulate_on_device;
-    if (!u->room) ZF_TRY(grow(p, u, e));
+    if (!u->room) ZF_TRY(make_entries(p, u, e));
     uint32_t place = mean ? 0 : u->count;
     u->entries[place] = (struct zf_entry){{x->slot.chunk, x->slot.chunk_rows}, clip, p->rate};
     u->slots[place] = x->slot;
@@ -249,7 +248,7 @@ static enum zf_status matrix_step(struct zf_pipeline *p, struct zf_matrix *x, bo
         if (counts) ZF_TRY(zf_pipeline_sum_on_device(p, x, clip, e));
         if (zf_window_ends(w, &p->policy, t) && (counts || w->entries)) ZF_TRY(zf_pipeline_lower_sum(p, x, e));
     } else if (!x->handed && packs(p)) {
-        ZF_TRY(zf_pipeline_hand_over(p, x, counts, !due, e));
+        ZF_TRY(hand_over_rest(p, x, counts, !due, e));
     }
     if (due) ZF_TRY(move_arrived(p, x, e));
     if (due || !w->up.any) x->arrived = 0;
@@ -290,12 +289,12 @@ static enum zf_status after_norm(struct zf_pipeline *p, bool counts, float clip,
     for (size_t i = 0; i < p->matrices; i++) ZF_TRY(matrix_step(p, &p->matrix[i], counts, clip, e));
     for (size_t i = 0; counts && i < p->vectors; i++)
         ZF_TRY(device_half(p, p->vector[i].param, &p->vector[i].state, NULL, ZF_F32, clip, e));
-    ZF_TRY(zf_pipeline_record(p, p->device, p->d2h, p->lowered, e));
-    ZF_TRY(zf_pipeline_wait(p, p->host, p->cpu, p->lowered, e));
+    ZF_TRY(zf_pipeline_record(p->device, p->d2h, p->lowered, e));
+    ZF_TRY(zf_pipeline_wait(p->host, p->cpu, p->lowered, e));
     for (size_t i = 0; i < p->matrices; i++) ZF_TRY(window_step(p, &p->matrix[i], counts, clip, e));
     if (p->policy.cpu_update == ZF_CPU_UPDATE_MEAN) {
-        ZF_TRY(zf_pipeline_record(p, p->host, p->cpu, p->folded, e));
-        ZF_TRY(zf_pipeline_wait(p, p->device, p->d2h, p->folded, e)); /* slots are used again in the next step */
+        ZF_TRY(zf_pipeline_record(p->host, p->cpu, p->folded, e));
+        ZF_TRY(zf_pipeline_wait(p->device, p->d2h, p->folded, e)); /* slots are used again in the next step */
     }
     if (p->model->master) zf_pipeline_release_masters(p);
     if (counts) p->last_clip = clip;
@@ -327,7 +326,7 @@ enum zf_status zf_pipeline_finish(struct zf_pipeline *p, struct zf_step_norm *ou
     phase(p, ZF_PHASE_UPDATE);
     ISSUE(p, clip_factor, e, .partial = p->partial, .count = p->partials, .loss = p->loss, .clip_norm = p->rule.clip_norm, .out = p->norm);
     ZF_TRY(zf_pipeline_copy(p, p->compute, p->seen, p->norm, sizeof *p->seen, e));
-    ZF_TRY(zf_pipeline_record(p, p->device, p->compute, p->normed, e));
+    ZF_TRY(zf_pipeline_record(p->device, p->compute, p->normed, e));
     ZF_TRY(p->device->type->event_sync(p->normed, e));
     ZF_TRY(lanes_work(p, e));
     *out = *p->seen;

@@ -77,17 +77,3 @@ double zf_window_lag(const struct zf_window *w, const struct zf_policy *p)
 {
     return ((double)p->interval - 1) / 2 + (double)(w->end - w->start);
 }
-
-uint64_t zf_window_next_selection(const struct zf_window *w, const struct zf_policy *p, uint64_t t)
-{
-    if (!zf_policy_selects(p) || (w->selected && !p->select)) return 0;
-    uint64_t next = t + 1, wanted = w->selected ? w->selected + p->select : next;
-    if (!w->starts || wanted > next) { /* the first window start at or after `wanted`: the step after a window's end */
-        uint64_t least = wanted > next ? wanted : next;
-        if (!w->starts || least > next) {
-            uint64_t phase = (least - 1 - w->origin) % p->interval, o = offset(w, p);
-            next = least + (o + p->interval - phase) % p->interval;
-        }
-    }
-    return next;
-}

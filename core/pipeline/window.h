@@ -32,7 +32,5 @@ double zf_window_lag(const struct zf_window *w, const struct zf_policy *p);
 uint64_t zf_window_visible(const struct zf_window *w, const struct zf_policy *p, uint64_t t);
 /* At whose end rows of the CPU half become visible next. */
 uint64_t zf_window_due(const struct zf_window *w, const struct zf_policy *p, uint64_t t);
-/* The step that selects next, 0: none will. t: the last one completed. */
-uint64_t zf_window_next_selection(const struct zf_window *w, const struct zf_policy *p, uint64_t t);
 
 #endif

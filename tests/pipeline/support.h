@@ -297,6 +297,15 @@ static inline struct zf_step_norm run_step(struct run *r, uint64_t t)
     return run_step_at(r, t, golden_rate(t));
 }
 
+/* Bytes that the CPU half's state takes, by the account of whoever has it. */
+static inline size_t run_cpu_state(const struct run *r)
+{
+    struct zf_device_info info;
+    struct zf_device *d = r->pipeline.host;
+    d->type->info(d, &info);
+    return info.bytes[ZF_TAG_CPU_STATE];
+}
+
 /* Visible weights of a parameter, as they are stored, in fp32. */
 static inline float *run_weights(const struct run *r, const struct zf_param *p)
 {

@@ -163,7 +163,7 @@ static void test_memory_as_planned(void **state)
                 state_bytes += r.pipeline.matrix[m].device.rows * (r.pipeline.matrix[m].length * (8 + masters) + 4);
             for (size_t v = 0; v < r.pipeline.vectors; v++) state_bytes += r.pipeline.vector[v].param->cols * (8 + masters) + 4;
             assert_int_equal(sizes.device_state, state_bytes);
-            assert_int_equal(sizes.cpu_state, zf_pipeline_cpu_memory(&r.pipeline).state);
+            assert_int_equal(sizes.cpu_state, run_cpu_state(&r));
             /* a selection shows what is due earlier than the plan knows: a piece or two less */
             size_t taken = r.pipeline.chunks.peak * r.pipeline.chunks.bytes;
             if (sizes.slots < taken || sizes.slots > taken + 2 * r.pipeline.chunks.bytes)
