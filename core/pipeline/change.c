@@ -47,7 +47,7 @@ enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e
 enum zf_status zf_pipeline_settle(struct zf_pipeline *p, struct zf_err *e)
 {
     for (size_t i = 0; i < p->matrices; i++)
-        if (p->matrix[i].visible_due) ZF_TRY(zf_pipeline_show(p, &p->matrix[i], p->policy.optimistic, true, e));
+        if (zf_window_shows(&p->matrix[i].window, p->step)) ZF_TRY(zf_pipeline_show(p, &p->matrix[i], p->policy.optimistic, true, e));
     ZF_TRY(zf_pipeline_sync(p, e));
     zf_pipeline_exhume(p, UINT64_MAX);
     return ZF_OK;
@@ -57,7 +57,7 @@ static enum zf_status drain(struct zf_pipeline *p, struct zf_matrix *x, struct z
 {
     struct zf_window *w = &x->window;
     bool windows = w->up.any || x->open.count;
-    struct zf_update now = {.rule = p->rule, .cpu_update = p->policy.cpu_update};
+    struct zf_update now = {.rule = p->rule};
     if (x->open.count && p->policy.accumulate_on_device) {
         ZF_TRY(zf_pipeline_lower_sum(p, x, e));
         ZF_TRY(zf_pipeline_sync(p, e));
@@ -80,7 +80,6 @@ static enum zf_status drain(struct zf_pipeline *p, struct zf_matrix *x, struct z
     ZF_TRY(zf_update_clear(p, &x->open, 0, e));
     ZF_TRY(zf_update_clear(p, &x->up, 0, e));
     w->up.any = false;
-    w->entries = 0;
     return ZF_OK;
 }
 

@@ -23,7 +23,7 @@ double zf_update_ahead(const struct zf_pipeline *p, const struct zf_matrix *x, c
     double n = zf_window_lag(&x->window, &p->policy), count = (double)u->count, b = u->rule.beta1, sum = 0, term = 1;
     const double rates[] = {
         [ZF_CPU_LEARNING_RATE_WINDOW] = 1, [ZF_CPU_LEARNING_RATE_SUM] = count, [ZF_CPU_LEARNING_RATE_SQRT] = sqrt(count)};
-    if (u->cpu_update == ZF_CPU_UPDATE_MEAN) return u->last_rate * (n / count * rates[u->cpu_rate]);
+    if (p->policy.cpu_update == ZF_CPU_UPDATE_MEAN) return u->last_rate * (n / count * rates[u->cpu_rate]);
     for (int i = 1; i <= (int)n; i++) sum += term *= b;
     return u->last_rate * (sum + (n - (int)n) * term * b);
 }
@@ -61,7 +61,7 @@ static enum zf_status issue_serve(struct zf_pipeline *p, struct zf_matrix *x, co
 {
     const struct zf_adam_rule *r = &u->rule;
     size_t rows = zf_cpu_rows(x);
-    bool mean = u->cpu_update == ZF_CPU_UPDATE_MEAN;
+    bool mean = p->policy.cpu_update == ZF_CPU_UPDATE_MEAN;
     ZF_TRY(make_staging(p, x, rows, e));
     ISSUE_CPU(p, serve_rows, e, .type = p->model->dtype, .g_type = mean ? ZF_F32 : p->policy.bus, .master = x->cpu.master, .m = x->cpu.m,
               .v = x->cpu.v, .t = x->cpu.t, .list = x->order + x->device.rows, .entries = u->entries, .entry_count = entries, .rows = rows,
@@ -93,7 +93,7 @@ enum zf_status zf_pipeline_serve(struct zf_pipeline *p, struct zf_matrix *x, str
     bool optimistic = p->policy.optimistic;
     if (!rows) return ZF_OK;
     uint32_t entries = u->count;
-    if (u->cpu_update == ZF_CPU_UPDATE_MEAN && u->count) {
+    if (p->policy.cpu_update == ZF_CPU_UPDATE_MEAN && u->count) {
         u->entries[0] = (struct zf_entry){.g = view(&u->sum), .scale = (float)(1 / (double)u->count), .lr = mean_rate(u)};
         entries = 1;
     }

@@ -33,6 +33,11 @@ enum zf_status zf_pipeline_wait(struct zf_device *d, struct zf_lane *l, struct z
 enum zf_status zf_pipeline_record(struct zf_device *d, struct zf_lane *l, struct zf_event *v, struct zf_err *e);
 enum zf_status zf_pipeline_copy(struct zf_pipeline *p, struct zf_lane *l, void *to, const void *from, size_t bytes, struct zf_err *e);
 
+/* Rows, of whole pieces of m, that a piece of the ring takes: it takes one piece at least (ring_open). */
+static inline size_t zf_ring_rows(const struct zf_ring *r, const struct zf_rows_memory *m, size_t row_bytes)
+{
+    return r->bytes / (m->chunk_rows * row_bytes) * m->chunk_rows;
+}
 static inline size_t zf_cpu_rows(const struct zf_matrix *x)
 {
     return x->assigned ? x->cpu.rows : 0;

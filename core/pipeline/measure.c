@@ -47,7 +47,6 @@ struct walker {
     struct zf_window window;
     size_t slot, sum, staging; /* pieces each takes */
     size_t held, up;           /* of the open window, of the completed one with its staging */
-    bool due;
 };
 
 static size_t pieces(size_t rows, size_t row, size_t chunk)
@@ -61,10 +60,10 @@ static void walk(struct walker *all, size_t count, const struct zf_policy *p, ui
 {
     bool device = p->accumulate_on_device, mean = p->cpu_update == ZF_CPU_UPDATE_MEAN && !device;
     for (size_t i = 0; i < count; i++)
-        if (all[i].due) {
+        if (zf_window_shows(&all[i].window, t - 1)) {
             *used -= all[i].up;
             all[i].up = 0;
-            all[i].due = all[i].window.up.any = false;
+            all[i].window.up.any = false;
         }
     for (size_t i = 0; i < count; i++) {
         size_t lowered = device && zf_window_ends(&all[i].window, p, t) ? all[i].sum : 0;
@@ -74,15 +73,14 @@ static void walk(struct walker *all, size_t count, const struct zf_policy *p, ui
     if (*used > *most) *most = *used;
     for (size_t i = 0; i < count; i++) {
         struct walker *x = &all[i];
-        x->window.entries++;
-        bool ends = zf_window_ends(&x->window, p, t);
+        bool ends = zf_window_ends(&x->window, p, t), overlap = p->visible != ZF_VISIBLE_NONE;
         size_t kept = device ? 0 : mean ? (x->held ? 0 : x->sum) : x->slot;
         *used += mean ? kept : 0;
         x->held += kept;
         if (*used > *most) *most = *used;
         if (mean) *used -= x->slot;
-        for (int turn = 0; turn < 2; turn++) { /* without overlap before what is due, else after it */
-            if (ends && x->window.entries && (turn || p->visible == ZF_VISIBLE_NONE)) {
+        for (int turn = 0; turn < 2; turn++) { /* without overlap a window ends before what is due becomes visible, else after it */
+            if (ends && turn == overlap) {
                 zf_window_close(&x->window, p, t);
                 x->up = x->held;
                 x->held = 0;
@@ -93,12 +91,10 @@ static void walk(struct walker *all, size_t count, const struct zf_policy *p, ui
                 *used += x->staging;
                 if (*used > *most) *most = *used;
             }
-            if (turn == 0 && x->window.up.any && x->window.up.due == t) {
-                x->due = true;
-                if (p->layered && !(ends && x->window.entries)) continue;
+            if (turn == 0 && zf_window_shows(&x->window, t) && (!p->layered || (ends && overlap))) {
                 *used -= x->up;
                 x->up = 0;
-                x->due = x->window.up.any = false;
+                x->window.up.any = false;
             }
         }
     }

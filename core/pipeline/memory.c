@@ -134,6 +134,9 @@ static enum zf_status device_array(struct zf_device *d, enum zf_memory_kind kind
 
 static enum zf_status ring_open(struct zf_pipeline *p, struct zf_ring *r, size_t bytes, struct zf_err *e)
 {
+    if (bytes < p->chunks.bytes)
+        return zf_fail(e, ZF_MEMORY, NULL, "pieces of %zu bytes in a ring; those of slots have %zu: a mistake in the program", bytes,
+                       p->chunks.bytes);
     r->bytes = bytes;
     for (int i = 0; i < ZF_RING; i++) {
         ZF_TRY(device_array(p->device, ZF_MEM_DEVICE, ZF_TAG_STAGING, &r->piece[i], bytes, e));

@@ -42,7 +42,6 @@ struct zf_update {
     struct zf_rows_memory sum;    /* mean: fp32 */
     double last_rate, sum_rate;
     struct zf_adam_rule rule; /* in force when the window ended */
-    enum zf_choice_cpu_update cpu_update;
     enum zf_choice_cpu_learning_rate cpu_rate;
 };
 
@@ -62,7 +61,6 @@ struct zf_matrix {
     uint32_t *staged;              /* [staged_rows] channels of the rows in staging */
     size_t staged_rows;
     bool staged_moved;                 /* some of them have changed owner since */
-    bool visible_due;                  /* `up` is due: zf_pipeline_show makes it visible */
     bool handed;                       /* this step's gradient is packed already */
     struct zf_rows_memory slot;        /* this step's, until the step counts */
     float *channel, *column;           /* optimistic: second moments on the device [channels], [length] */

@@ -87,10 +87,10 @@ static struct zf_group group_of(const struct zf_pipeline *p, const struct zf_mat
 {
     const struct zf_window *w = &x->window;
     return (struct zf_group){.start = w->start,
-                             .fill = (double)w->entries / (double)p->policy.interval,
-                             .phase = x->visible_due ? ZF_GROUP_UPLOAD
-                                      : w->up.any    ? ZF_GROUP_UP
-                                                     : ZF_GROUP_ACC,
+                             .fill = (double)x->open.count / (double)p->policy.interval,
+                             .phase = zf_window_shows(w, p->step) ? ZF_GROUP_UPLOAD
+                                      : w->up.any                 ? ZF_GROUP_UP
+                                                                  : ZF_GROUP_ACC,
                              .staleness = p->step + 1 - zf_window_visible(w, &p->policy, p->step),
                              .due = zf_window_due(w, &p->policy, p->step)};
 }

@@ -43,8 +43,7 @@ static enum zf_status filter(struct zf_pipeline *p, const struct zf_matrix *x, s
 
 static enum zf_status show_rows(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)
 {
-    size_t row = x->length * zf_dtype_size(p->model->dtype), chunk = x->staging.chunk_rows;
-    size_t step = p->up.bytes / (chunk * row) ? p->up.bytes / (chunk * row) * chunk : p->up.bytes / row;
+    size_t step = zf_ring_rows(&p->up, &x->staging, x->length * zf_dtype_size(p->model->dtype));
     for (size_t first = 0; first < x->staged_rows; first += step) {
         size_t n = x->staged_rows - first < step ? x->staged_rows - first : step;
         unsigned turn = p->up.turn++ % ZF_RING;
@@ -98,7 +97,6 @@ static enum zf_status show_moments(struct zf_pipeline *p, struct zf_matrix *x, b
 
 enum zf_status zf_pipeline_show(struct zf_pipeline *p, struct zf_matrix *x, bool moments, bool columns, struct zf_err *e)
 {
-    x->visible_due = false;
     if (x->staging.chunk && x->staged_rows) {
         ZF_TRY(zf_pipeline_wait(p->device, p->h2d, x->served, e));
         ZF_TRY(show_rows(p, x, e));
@@ -116,7 +114,7 @@ enum zf_status zf_pipeline_show(struct zf_pipeline *p, struct zf_matrix *x, bool
 enum zf_status zf_pipeline_show_layer(struct zf_pipeline *p, int layer, struct zf_err *e)
 {
     for (size_t i = 0; i < p->matrices; i++)
-        if (p->matrix[i].layer == layer && p->matrix[i].visible_due)
+        if (p->matrix[i].layer == layer && zf_window_shows(&p->matrix[i].window, p->step))
             ZF_TRY(zf_pipeline_show(p, &p->matrix[i], p->policy.optimistic, true, e));
     return ZF_OK;
 }

@@ -84,7 +84,7 @@ static enum zf_status hand_over_rest(struct zf_pipeline *p, struct zf_matrix *x,
     if (!rows) return ZF_OK;
     if (!pack) return move ? hand_over(p, x, x->device_order + x->device.rows, rows, NULL, true, e) : ZF_OK;
     ZF_TRY(zf_chunks_take(&p->chunks, rows, row, &x->slot, e));
-    size_t chunk = x->slot.chunk_rows * row, step = p->down.bytes < chunk ? x->slot.chunk_rows : p->down.bytes / chunk * x->slot.chunk_rows;
+    size_t step = zf_ring_rows(&p->down, &x->slot, row);
     for (size_t first = 0; first < rows; first += step) ZF_TRY(lower(p, x, first, rows - first < step ? rows - first : step, move, e));
     return ZF_OK;
 }
@@ -204,7 +204,6 @@ static enum zf_status enter(struct zf_pipeline *p, struct zf_matrix *x, float cl
     u->entries[place] = (struct zf_entry){{x->slot.chunk, x->slot.chunk_rows}, clip, p->rate};
     u->slots[place] = x->slot;
     x->slot = (struct zf_rows_memory){0};
-    u->cpu_update = p->policy.cpu_update;
     u->last_rate = p->rate;
     u->sum_rate += p->rate;
     if (folds && zf_cpu_rows(x)) {
@@ -212,7 +211,6 @@ static enum zf_status enter(struct zf_pipeline *p, struct zf_matrix *x, float cl
         ZF_TRY(bury(p, &u->slots[0], p->step + 2 + 2 * (uint64_t)p->policy.interval, e));
     }
     u->count++;
-    x->window.entries++;
     return ZF_OK;
 }
 
@@ -246,7 +244,7 @@ static enum zf_status matrix_step(struct zf_pipeline *p, struct zf_matrix *x, bo
     }
     if (p->policy.accumulate_on_device) {
         if (counts) ZF_TRY(zf_pipeline_sum_on_device(p, x, clip, e));
-        if (zf_window_ends(w, &p->policy, t) && (counts || w->entries)) ZF_TRY(zf_pipeline_lower_sum(p, x, e));
+        if (zf_window_ends(w, &p->policy, t) && (counts || x->open.count)) ZF_TRY(zf_pipeline_lower_sum(p, x, e));
     } else if (!x->handed && packs(p)) {
         ZF_TRY(hand_over_rest(p, x, counts, !due, e));
     }
@@ -269,18 +267,16 @@ static enum zf_status window_step(struct zf_pipeline *p, struct zf_matrix *x, bo
     } else if (counts && packs(p)) { /* without rows a window still has its steps */
         ZF_TRY(enter(p, x, clip, e));
     }
-    bool ends = zf_window_ends(w, &p->policy, t), filled = w->entries > 0;
-    if (ends && p->policy.visible == ZF_VISIBLE_NONE && filled) close_window(p, x, t);
+    bool ends = zf_window_ends(w, &p->policy, t);
+    w->starts |= ends;
+    if (ends && p->policy.visible == ZF_VISIBLE_NONE && x->open.count) close_window(p, x, t);
     ZF_TRY(serve_due(p, x, t, e));
-    if (w->up.any && w->up.due == t) {
-        x->visible_due = true;
-        if (!p->policy.layered || (ends && w->entries)) ZF_TRY(zf_pipeline_show(p, x, p->policy.optimistic, true, e));
-    }
-    if (ends && w->entries) {
+    ends = ends && x->open.count;
+    if (zf_window_shows(w, t) && (!p->policy.layered || ends)) ZF_TRY(zf_pipeline_show(p, x, p->policy.optimistic, true, e));
+    if (ends) {
         close_window(p, x, t);
         ZF_TRY(serve_due(p, x, t, e));
     }
-    w->starts |= ends;
     return ZF_OK;
 }
 

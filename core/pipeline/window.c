@@ -49,7 +49,11 @@ void zf_window_close(struct zf_window *w, const struct zf_policy *p, uint64_t t)
     w->up.ended = t;
     w->up.serve = t + d.serve;
     w->up.due = t + d.due;
-    w->entries = 0;
+}
+
+bool zf_window_shows(const struct zf_window *w, uint64_t t)
+{
+    return w->up.any && w->up.due <= t;
 }
 
 /* The last step up to t with which a window ended, or that they began after. */

@@ -10,7 +10,6 @@ struct zf_window {
     uint32_t start, end; /* of this matrix's service in a round of S steps */
     uint64_t selected;   /* step of the last selection, 0: none */
     bool starts;         /* a window begins with the next step that is not skipped */
-    uint32_t entries;    /* of the open window */
     struct {             /* the completed window that is not yet visible; at most one */
         bool any, served;
         uint64_t ended, serve, due; /* steps: at whose end it ended, is served, becomes visible */
@@ -24,8 +23,10 @@ void zf_window_start(struct zf_window *w, const struct zf_policy *p, uint64_t or
 bool zf_window_may_select(const struct zf_window *w, const struct zf_policy *p, uint64_t t);
 /* Whether the open window ends with step t. */
 bool zf_window_ends(const struct zf_window *w, const struct zf_policy *p, uint64_t t);
-/* The open window, which has entries, ended with step t: it becomes `up`. */
+/* The open window, which is not empty, ended with step t: it becomes `up`. */
 void zf_window_close(struct zf_window *w, const struct zf_policy *p, uint64_t t);
+/* Whether `up` is to be visible in step t + 1; steps up to t are completed. */
+bool zf_window_shows(const struct zf_window *w, uint64_t t);
 /* n, the mean lag in steps of what optimistic weights look ahead by. */
 double zf_window_lag(const struct zf_window *w, const struct zf_policy *p);
 /* The last step whose gradients are in what step t + 1 computes with; steps up to t are completed. */
