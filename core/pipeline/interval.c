@@ -14,8 +14,8 @@ uint64_t zf_interval_steps(const struct zf_interval *v)
 /* Seconds of a round of S steps, by the bytes it moves. */
 static double round_of(const struct zf_interval *v, double measured, uint32_t s)
 {
-    double fixed = v->mean ? 30 : 26;
-    return measured * (fixed + 2.0 * s) / (fixed + 2.0 * v->now);
+    double fixed = v->mean ? 30 : 26, each = v->bus;
+    return measured * (fixed + each * s) / (fixed + each * v->now);
 }
 
 /* Share of the device's time with a window of s: the cpu lane's round, or what the bus carries: a gradient a step, weights a round. */

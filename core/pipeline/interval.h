@@ -1,8 +1,10 @@
 /* update_interval = auto: the shortest window in which the CPU half and the bus keep up with the device, from what lanes were measured to
- * do. Pure: the caller measures, journals a decision and acts on it.
+ * do. It waits for nothing and reads no clock: the caller measures, journals a decision and acts on it; what was wanted before is in the
+ * struct.
  *
  * A round (S steps) costs the cpu lane and the bus some seconds, the device computes S steps in the meantime. With `each` a round costs
- * 26 + 2S bytes a parameter, with `mean` 30 + 2S (folding each step), so the cost of another S follows from the measured one. */
+ * 26 + bS bytes a parameter, b what an element takes on the bus, with `mean` 30 + bS (folding each step), so the cost of another S follows
+ * from the measured one. */
 #ifndef ZF_PIPELINE_INTERVAL_H
 #define ZF_PIPELINE_INTERVAL_H
 
@@ -17,6 +19,7 @@ struct zf_interval_look {
 
 struct zf_interval {
     uint32_t now, most; /* S; max_update_interval */
+    unsigned bus;       /* bytes of an element of a gradient on it */
     bool mean;
     unsigned longer, shorter; /* looks in a row that wanted another S */
     uint32_t wanted;          /* by the newest look */

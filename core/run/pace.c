@@ -31,6 +31,7 @@ void zf_pace_step(struct zf_trainer *t)
     if (!is_auto(t)) return;
     p->interval.most = (uint32_t)t->o->max_update_interval;
     p->interval.mean = t->o->cpu_update == ZF_CPU_UPDATE_MEAN;
+    p->interval.bus = (unsigned)zf_dtype_size(t->pipeline.policy.bus);
     if (p->looking) p->compute += t->watch.step.busy[ZF_LANE_COMPUTE];
     if (p->looking || t->step < p->from) return;
     p->looking = true;

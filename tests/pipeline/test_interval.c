@@ -18,7 +18,7 @@ static struct zf_interval_look look_at(const struct machine *m, const struct zf_
     double rounds = (double)steps / v->now, fixed = v->mean ? 30 : 26;
     return (struct zf_interval_look){.steps = steps,
                                      .compute = m->step * (double)steps,
-                                     .cpu = noise * rounds * m->cpu * (fixed + 2 * v->now) / 28,
+                                     .cpu = noise * rounds * m->cpu * (fixed + v->bus * v->now) / 28,
                                      .d2h = m->d2h * (double)steps,
                                      .h2d = rounds * m->h2d};
 }
@@ -41,20 +41,24 @@ static void test_settles(void **state)
     const struct {
         struct machine machine;
         bool mean;
+        unsigned bus;
         uint32_t least, most;
     } cases[] = {
-        {{1, 0.1, 0.1, 0.1}, false, 1, 1},    /* the CPU is quick: nothing need be late */
-        {{1, 4.0, 0.1, 0.2}, false, 6, 9},    /* Llama-2-7B on four A100: 4600 ms of CPU against 1000 */
-        {{1, 100, 0.1, 0.2}, false, 16, 16},  /* hopeless: as long as may be */
-        {{1, 0.5, 0.1, 3.0}, false, 4, 5},    /* the way up is what is slow */
-        {{1, 2.5, 0.1, 0.2}, true, 4, 6},
+        {{1, 0.1, 0.1, 0.1}, false, 2, 1, 1},   /* the CPU is quick: nothing need be late */
+        {{1, 4.0, 0.1, 0.2}, false, 2, 6, 9},   /* Llama-2-7B on four A100: 4600 ms of CPU against 1000 */
+        {{1, 100, 0.1, 0.2}, false, 2, 16, 16}, /* hopeless: as long as may be */
+        {{1, 0.5, 0.1, 3.0}, false, 2, 4, 5},   /* the way up is what is slow */
+        {{1, 2.5, 0.1, 0.2}, true, 2, 4, 6},
+        {{1, 4.0, 0.1, 0.2}, false, 4, 12, 14}, /* f32 on the bus: by bf16's bytes it would be found in steps */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         unsigned changes, again;
-        uint32_t s = settle(&cases[i].machine, (struct zf_interval){.now = 4, .most = 16, .mean = cases[i].mean}, &changes);
+        uint32_t s =
+            settle(&cases[i].machine, (struct zf_interval){.now = 4, .most = 16, .bus = cases[i].bus, .mean = cases[i].mean}, &changes);
         assert_in_range(s, cases[i].least, cases[i].most);
         assert_true(changes <= 2);
-        assert_int_equal(settle(&cases[i].machine, (struct zf_interval){.now = s, .most = 16, .mean = cases[i].mean}, &again), s);
+        assert_int_equal(
+            settle(&cases[i].machine, (struct zf_interval){.now = s, .most = 16, .bus = cases[i].bus, .mean = cases[i].mean}, &again), s);
         assert_int_equal(again, 0);
     }
 }
@@ -63,7 +67,7 @@ static void test_one_slow_look_changes_nothing(void **state)
 {
     (void)state;
     struct machine m = {1, 1.5, 0.1, 0.1};
-    struct zf_interval v = {.now = 4, .most = 16};
+    struct zf_interval v = {.now = 4, .most = 16, .bus = 2};
     for (int i = 0; i < 12; i++) {
         struct zf_interval_look l = look_at(&m, &v, i % 3 == 2 ? 9 : 1);
         assert_int_equal(zf_interval_decide(&v, &l), 4);
@@ -73,7 +77,7 @@ static void test_one_slow_look_changes_nothing(void **state)
 static void test_limits(void **state)
 {
     (void)state;
-    struct zf_interval v = {.now = 12, .most = 5};
+    struct zf_interval v = {.now = 12, .most = 5, .bus = 2};
     struct machine m = {1, 100, 0.1, 0.1};
     struct zf_interval_look l = look_at(&m, &v, 1), nothing = {0};
     assert_int_equal(zf_interval_decide(&v, &nothing), 12); /* nothing was measured */
