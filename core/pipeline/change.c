@@ -32,6 +32,7 @@ void zf_pipeline_share(struct zf_pipeline *p)
 enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e)
 {
     size_t before = 0;
+    zf_chunks_shrink(&p->chunks); /* nothing is pending; the policy may need less */
     for (size_t i = 0; i < p->matrices; i++) {
         struct zf_matrix *x = &p->matrix[i];
         size_t own = x->channels * x->length;
@@ -39,7 +40,9 @@ enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e
         before += own;
     }
     for (size_t i = 0; i < p->matrices && !p->policy.accumulate_on_device; i++) zf_pipeline_free_sum(p, &p->matrix[i]);
+    p->torn = true;
     if (!zf_policy_selects(&p->policy)) ZF_TRY(assign_all(p, p->policy.ratio >= 1, e));
+    p->torn = false;
     zf_pipeline_release_masters(p);
     return ZF_OK;
 }
@@ -86,7 +89,9 @@ static enum zf_status drain(struct zf_pipeline *p, struct zf_matrix *x, struct z
 enum zf_status zf_pipeline_drain(struct zf_pipeline *p, struct zf_err *e)
 {
     ZF_TRY(zf_pipeline_settle(p, e));
+    p->torn = true;
     for (size_t i = 0; i < p->matrices; i++) ZF_TRY(drain(p, &p->matrix[i], e));
+    p->torn = false;
     zf_pipeline_exhume(p, UINT64_MAX);
     return ZF_OK;
 }

@@ -17,6 +17,15 @@ void zf_chunks_free(struct zf_chunks *c)
     *c = (struct zf_chunks){0};
 }
 
+void zf_chunks_shrink(struct zf_chunks *c)
+{
+    struct zf_device *d = c->device;
+    size_t bytes = c->bytes;
+    if (c->used) return;
+    zf_chunks_free(c);
+    zf_chunks_init(c, d, bytes);
+}
+
 static size_t per_slab(const struct zf_chunks *c)
 {
     return c->bytes >= SLAB ? 1 : SLAB / c->bytes;

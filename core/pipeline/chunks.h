@@ -1,5 +1,5 @@
 /* Memory for what the CPU half keeps for a few steps: gradient slots, sums, rows on their way up. Pieces of one size, of pinned host
- * memory, taken and given back; grows when it must, never shrinks before it is freed.
+ * memory, taken and given back; grows when it must, shrinks when it is told to.
  *
  * A piece may be taken again as soon as it is given back: who gives back must know that whoever takes it next is ordered behind its last
  * reader (pipeline.h says how). The issuing thread's alone. */
@@ -28,6 +28,8 @@ enum zf_status zf_chunks_take(struct zf_chunks *c, size_t rows, size_t row_bytes
 /* Gives the pieces back; the list of them, which work under way may still read, is returned for the caller to free. Empty ones are fine; m
  * is empty afterwards. */
 void **zf_chunks_give(struct zf_chunks *c, struct zf_rows_memory *m);
+/* No piece is taken, no lane works on any: all memory goes back. */
+void zf_chunks_shrink(struct zf_chunks *c);
 size_t zf_chunks_bytes(const struct zf_chunks *c); /* allocated */
 
 #endif

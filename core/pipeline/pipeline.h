@@ -125,6 +125,7 @@ struct zf_pipeline {
     float last_clip; /* c of the last step that was not skipped */
     double rate;     /* of the step being issued */
     bool score_all;  /* scores of every matrix are wanted with this step */
+    bool torn;       /* what alters masters has begun and not ended: after a failure parts of the model may be of different steps */
     bool last_micro_batch;
     bool graded; /* the step has a gradient */
     struct zf_pipeline_counts counts;

@@ -282,6 +282,7 @@ static enum zf_status window_step(struct zf_pipeline *p, struct zf_matrix *x, bo
 
 static enum zf_status after_norm(struct zf_pipeline *p, bool counts, float clip, struct zf_err *e)
 {
+    p->torn = true;
     for (size_t i = 0; i < p->matrices; i++) ZF_TRY(matrix_step(p, &p->matrix[i], counts, clip, e));
     for (size_t i = 0; counts && i < p->vectors; i++)
         ZF_TRY(device_half(p, p->vector[i].param, &p->vector[i].state, NULL, ZF_F32, clip, e));
@@ -295,6 +296,7 @@ static enum zf_status after_norm(struct zf_pipeline *p, bool counts, float clip,
     if (p->model->master) zf_pipeline_release_masters(p);
     if (counts) p->last_clip = clip;
     p->step++;
+    p->torn = false;
     return ZF_OK;
 }
 

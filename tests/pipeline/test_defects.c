@@ -498,6 +498,64 @@ static void test_z24_a_lane_that_fails_is_heard(void **state)
     }
 }
 
+/* A step that fails before its norm has altered nothing; one that fails after it may leave some halves a step ahead, and says so. */
+static size_t refuse_in;
+static enum zf_mem_tag refused_tag;
+
+static enum zf_status refuse(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,
+                             struct zf_err *err)
+{
+    if (tag == refused_tag && !--refuse_in) return zf_fail(err, ZF_MEMORY, "a test", "no more");
+    return real->alloc(d, kind, tag, bytes, out, err);
+}
+
+static void test_a_torn_step_is_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *options;
+        enum zf_mem_tag tag;
+        size_t in;
+        bool torn;
+    } cases[] = {
+        {"strategy zero_offload", ZF_TAG_SLOTS, 1, false},                                              /* on the way down */
+        {"strategy zenflow_sync topk_ratio 0.25 update_interval 2", ZF_TAG_CPU_STATE, 4 * 2 + 1, true}, /* the third matrix */
+    };
+    for (size_t k = 0; k < 2; k++) {
+        struct run r;
+        struct source s;
+        struct zf_step_norm n;
+        struct zf_device_type refusing;
+        open_tiny(&r, &s, cases[k].options, ZF_F32, NULL, fill_ones);
+        struct zf_pipeline *p = &r.pipeline;
+        real = p->host->type;
+        refusing = *real;
+        refusing.alloc = refuse;
+        refuse_in = cases[k].in;
+        refused_tag = cases[k].tag;
+        p->host->type = &refusing;
+        if (p->device != p->host) p->device->type = &refusing;
+        ok(zf_pipeline_begin(p, 1e-3, false, &e));
+        fill_batch(&r, 0, GOLDEN_ROWS);
+        zf_pipeline_last(p);
+        enum zf_status told = zf_model_step(&r.model, &r.batch, true, 0.1f, p->loss, &e);
+        assert_int_equal(told, cases[k].torn ? ZF_OK : ZF_MEMORY);
+        if (!told) assert_int_equal(zf_pipeline_finish(p, &n, &e), ZF_MEMORY);
+        assert_true(p->torn == cases[k].torn);
+        assert_int_equal(p->step, 0);
+        ok(zf_pipeline_sync(p, &e));
+        for (size_t i = 0; cases[k].torn && i < p->matrices; i++) /* those before it had the step already */
+            assert_int_equal(i < 2 && p->matrix[i].device.t[0] == 1, i < 2);
+        p->host->type = p->device->type = real;
+        close_tiny(&r, &s);
+        open_tiny(&r, &s, cases[k].options, ZF_F32, NULL, fill_ones);
+        run_step(&r, 1);
+        ok(zf_pipeline_drain(&r.pipeline, &e));
+        assert_false(r.pipeline.torn);
+        close_tiny(&r, &s);
+    }
+}
+
 /* Z27: what a run takes at most, migrations and swaps included, is what was planned: and while channels change owners, one matrix's rows
  * on their way. */
 static void test_z27_high_water(void **state)
@@ -574,6 +632,7 @@ int main(void)
         cmocka_unit_test(test_z18_bytes_and_waits),
         cmocka_unit_test(test_z22_nothing_and_everything),
         cmocka_unit_test(test_z24_a_lane_that_fails_is_heard),
+        cmocka_unit_test(test_a_torn_step_is_told),
         cmocka_unit_test(test_z27_high_water),
         cmocka_unit_test(test_z28_every_strategy_learns),
     };

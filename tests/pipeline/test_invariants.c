@@ -174,6 +174,74 @@ static void test_memory_as_planned(void **state)
     }
 }
 
+/* Where no gradient crosses the bus, its dtype is nothing to anybody. */
+static void test_the_bus_of_nothing(void **state)
+{
+    (void)state;
+    static const char *const without[] = {"strategy gpu_only", "strategy selected_only topk_ratio 0.25 update_interval 3",
+                                          "strategy zenflow topk_ratio 1", "strategy zenflow topk_ratio 0.25"};
+    for (size_t i = 0; i < 4; i++)
+        for (enum zf_dtype dtype = ZF_F32; dtype <= ZF_BF16; dtype++) {
+            struct run r;
+            run_prepare(&r, NULL, &(struct run_options){.dtype = dtype});
+            run_set_text(&r, without[i]);
+            run_set(&r, "bus_dtype", "bf16");
+            struct zf_policy a = zf_policy_of(&r.options, dtype, 4);
+            run_set(&r, "bus_dtype", "f32");
+            struct zf_policy b = zf_policy_of(&r.options, dtype, 4);
+            assert_int_equal(zf_policy_compare(&a, &b), i < 3 ? ZF_CHANGE_NOTHING : ZF_CHANGE_DRAIN);
+            zf_options_free(&r.options);
+        }
+    for (size_t i = 0; i < 2; i++) {
+        char other[200];
+        snprintf(other, sizeof other, "%s bus_dtype bf16", without[i]);
+        equal(without[i], NULL, other, "5 bus_dtype f32", NULL);
+    }
+}
+
+static void account(const struct run *r, size_t bytes[ZF_MEM_TAGS])
+{
+    struct zf_device_info info, host = {0};
+    r->device->type->info(r->device, &info);
+    if (r->host) r->host->type->info(r->host, &host);
+    for (int i = 0; i < ZF_MEM_TAGS; i++) bytes[i] = info.bytes[i] + host.bytes[i];
+}
+
+/* A policy that has been changed to takes what a fresh run of it does. */
+static void test_memory_after_a_change(void **state)
+{
+    (void)state;
+    static const char *const from = "strategy zenflow topk_ratio 0.25 update_interval 16 select_interval 16 ";
+    static const char *const how[] = {"", "cpu_update mean optimistic no accumulate_on device"};
+    static const char *const to[] = {"strategy gpu_only", "strategy zero_offload", "strategy selected_only"};
+    struct source s;
+    source_make(&s, TINY_LLAMA, 2 * STEPS, 12);
+    for (size_t i = 0; i < 6; i++) {
+        struct run old, fresh;
+        char options[256], both[300];
+        size_t before[ZF_MEM_TAGS], after[ZF_MEM_TAGS], wanted[ZF_MEM_TAGS];
+        snprintf(options, sizeof options, "%s%s", from, how[i % 2]);
+        snprintf(both, sizeof both, "%s %s", options, to[i / 2]);
+        run_open_text(&old, &s, options, &(struct run_options){.threads = 2});
+        for (uint64_t t = 1; t <= 40; t++) run_step(&old, t);
+        account(&old, before);
+        run_change_text(&old, to[i / 2]);
+        run_open_text(&fresh, &s, both, &(struct run_options){.threads = 2});
+        for (uint64_t t = 1; t <= 3; t++) {
+            run_step(&old, 40 + t);
+            run_step(&fresh, t);
+        }
+        account(&old, after);
+        account(&fresh, wanted);
+        for (int k = 0; k < ZF_MEM_TAGS; k++)
+            if (after[k] != wanted[k]) fail_msg("%s: memory %d: %zu bytes; fresh: %zu", both, k, after[k], wanted[k]);
+        assert_true(before[ZF_TAG_SLOTS] > after[ZF_TAG_SLOTS] || (i % 2 && before[ZF_TAG_STAGING] > after[ZF_TAG_STAGING]));
+        run_close(&old);
+        run_close(&fresh);
+    }
+    source_free(&s);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -187,6 +255,8 @@ int main(void)
         cmocka_unit_test(test_i7_accumulation),
         cmocka_unit_test(test_steps_that_do_not_count),
         cmocka_unit_test(test_memory_as_planned),
+        cmocka_unit_test(test_the_bus_of_nothing),
+        cmocka_unit_test(test_memory_after_a_change),
     };
     if (getenv("ZF_TEST")) cmocka_set_test_filter(getenv("ZF_TEST")); /* e.g. test_i5* */
     return cmocka_run_group_tests(tests, NULL, NULL);
