@@ -222,11 +222,15 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     return ends[end].status == ZF_OK ? ZF_OK : zf_fail(e, ends[end].status, t->run, "%s", text);
 }
 
-/* The device failed or memory did. What is in the weights is whole: a step is applied at once or not at all. */
+/* The device failed or memory did. Masters are of one step, but where the failure came between their updates: that is said. */
 static void broken_run(struct zf_trainer *t, const struct zf_err *why)
 {
     struct zf_err e;
     zf_record_text(t, "error", "%s: %s", why->where, why->message);
+    if (t->pipeline.torn)
+        zf_record_text(t, "warning",
+                       "it came while step %" PRIu64 " was applied: parts of the exported model may be a step older than others",
+                       t->step + 1);
     if (zf_trainer_export(t, false, &e)) zf_err_print(NULL, &e);
     zf_record_end(t, "error", why->code);
 }
