@@ -220,6 +220,7 @@ static enum zf_status launch_run(int argc, char **argv, struct zf_console_option
     zf_surroundings_read(&around);
     char *warning = zf_surroundings_warning(&around, cfg);
     if (warning) fprintf(stderr, "zenflow-console: note: %s\n", warning);
+    fprintf(stderr, "zenflow-console: starting %s ...\n", cfg); /* large models take a while */
     enum zf_status s = start_trainer(with, &run, code, e);
     o->notice = warning;
     if (!s && !*code && interrupted) {

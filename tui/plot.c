@@ -65,6 +65,7 @@ int zf_ticks(double least, double most, bool log, int most_ticks, double out[ZF_
 
 static void label_text(char *to, size_t size, double value, double step)
 {
+    if (fabs(value) < 1e-9 * step) value = 0; /* no -0.0 */
     double big = fabs(value);
     if (value != 0 && (big >= 99999.5 || big < 1e-4))
         snprintf(to, size, "%*.0e", LABEL, value);

@@ -77,7 +77,8 @@ static void show_answer(struct zf_app *a, bool ok, const char *command, const ch
     size_t lines = 1;
     for (const char *s = text; *s; s++) lines += *s == '\n';
     char *entry = NULL;
-    if (asprintf(&entry, "%s%s %s", command, ok ? " ->" : " -> refused:", text) >= 0) zf_app_log(a, ok ? "note" : "warning", entry);
+    if (asprintf(&entry, "%s%s %s", command, ok ? " ->" : " -> refused:", text) >= 0)
+        zf_app_log(a, "note", entry); /* a refusal is no trouble of the training */
     free(entry);
     size_t room = a->c.rows > 12 ? (size_t)a->c.rows / 3 : 4;
     if (lines > room || strlen(text) > room * (size_t)(a->c.cols > 20 ? a->c.cols : 20))
@@ -91,6 +92,15 @@ static void show_answer(struct zf_app *a, bool ok, const char *command, const ch
 void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpose purpose)
 {
     struct zf_err e = {0};
+    if (a->h.ended && a->v.link != ZF_LINK_REPLAY && purpose == ZF_FOR_PERSON) {
+        char *known = answer_here(a, command);
+        if (known)
+            show_answer(a, true, command, known);
+        else
+            zf_app_say(a, ZF_STYLE_WARN, "the run has ended; `generate`, `export` and `log` work on what it left");
+        free(known);
+        return;
+    }
     char *copy = strdup(command);
     bool room = copy && a->waiting_count < ZF_WAITING_MOST;
     enum zf_status s = room ? a->feed->type->ask(a->feed, ++a->last_id, command, yes, &e)

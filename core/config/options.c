@@ -40,6 +40,9 @@ enum { AT_MOST = 65536 };
 
 /* Instead of each other: a --set of one takes the place of the other one in the file. */
 static const enum zf_option_id rivals[][2] = {{ZF_OPT_steps, ZF_OPT_epochs}};
+/* What --set path takes the place of in the file: a run from scratch goes on from its export so. */
+static const enum zf_option_id from_scratch[] = {ZF_OPT_family,   ZF_OPT_layers, ZF_OPT_hidden, ZF_OPT_heads,   ZF_OPT_kv_heads,
+                                                 ZF_OPT_head_dim, ZF_OPT_ffn,    ZF_OPT_vocab,  ZF_OPT_context, ZF_OPT_tokenizer};
 
 void zf_err_list_add(struct zf_err_list *l, const struct zf_err *e)
 {
@@ -115,6 +118,9 @@ enum zf_status zf_options_set(struct zf_options *o, const char *name, const char
     const struct zf_option *row = zf_option_find(name);
     if (!row) return zf_option_unknown(name, zf_origin_text(origin, name, where, sizeof where), e);
     ZF_TRY(set_row(o, row, text, origin, e));
+    bool path = zf_option_id(row) == ZF_OPT_path && origin->kind == ZF_ORIGIN_SET;
+    for (size_t i = 0; path && i < sizeof from_scratch / sizeof *from_scratch; i++)
+        if (o->origin[from_scratch[i]].kind == ZF_ORIGIN_FILE) ZF_TRY(set_default(o, from_scratch[i], e));
     for (size_t i = 0; i < sizeof rivals / sizeof *rivals && origin->kind >= ZF_ORIGIN_SET; i++)
         for (int k = 0; k < 2; k++)
             if (rivals[i][k] == zf_option_id(row) && o->origin[rivals[i][!k]].kind >= ZF_ORIGIN_FILE &&

@@ -84,11 +84,12 @@ static enum zf_status value_of(const char **out, struct zf_options *wanted, cons
 static enum zf_status at_a_start(const struct zf_option *row, const char *word, const struct zf_options *now,
                                  const struct zf_change_place *place, struct zf_err *e)
 {
+    const char *run = place->run ? place->run : "RUN";
     bool quote = strpbrk(word, " \t\"'\\$;&|<>()*?[]") != NULL;
     return zf_fail(e, ZF_DIFFERENT, row->name,
-                   "it changes at a start only; stop and go on with it: `zenflow-console send %s stop`, then `zenflow-console %s --set "
-                   "%s%s=%s%s`",
-                   place->run ? place->run : "RUN", now->file ? now->file : "run.cfg", quote ? "'" : "", row->name, word, quote ? "'" : "");
+                   "it changes at a start only; stop, and begin another run from the export: `zenflow-console send %s stop`, then "
+                   "`zenflow-console %s --set path=%s/exports/step-N --set dir=NAME --set %s%s=%s%s`",
+                   run, now->file ? now->file : "run.cfg", run, quote ? "'" : "", row->name, word, quote ? "'" : "");
 }
 
 /* A changed text, and for `steps` what it means where epochs were given. */
@@ -121,7 +122,9 @@ static enum zf_status list_changes(struct zf_changes *c, const struct zf_options
 static const struct {
     enum zf_option_id id;
     double most;
-} big[] = {{ZF_OPT_learning_rate, 10}, {ZF_OPT_update_interval, 4}};
+    const char *warning;
+} big[] = {{ZF_OPT_learning_rate, 10, ""},
+           {ZF_OPT_update_interval, 4, ", and training is known to bear windows of up to 16 steps; longer ones can set it back"}};
 
 static void questions(struct zf_changes *c, const struct zf_options *now, const struct zf_change_place *place)
 {
@@ -131,8 +134,8 @@ static void questions(struct zf_changes *c, const struct zf_options *now, const 
         double before = number_of(now, row), after = number_of(&c->wanted, row);
         if (big[i].id == ZF_OPT_update_interval && before == 0) before = place->interval;
         if (before > 0 && after > before * big[i].most * (1 + 1e-9))
-            n += (size_t)snprintf(c->ask + n, sizeof c->ask - n, "%s%s grows to %.4g times what it is (more than %g)", n ? "; " : "",
-                                  row->name, after / before, big[i].most);
+            n += (size_t)snprintf(c->ask + n, sizeof c->ask - n, "%s%s grows to %.4g times what it is (more than %g)%s", n ? "; " : "",
+                                  row->name, after / before, big[i].most, big[i].warning);
     }
     if (c->wanted.steps != now->steps && c->wanted.steps && (uint64_t)c->wanted.steps <= place->step && n < sizeof c->ask)
         snprintf(c->ask + n, sizeof c->ask - n, "%sstep %" PRIu64 " is done: the run would end now", n ? "; " : "", place->step);

@@ -335,6 +335,24 @@ static void what_has_no_effect_is_noted(void **state)
     zf_options_free(&o);
 }
 
+/* A run from scratch goes on from its export: --set path takes the place of what described the model. */
+static void a_path_beats_a_model_from_scratch(void **state)
+{
+    (void)state;
+    static const char text[] = "[model]\nfamily = llama\nlayers = 2\nhidden = 32\nheads = 2\ncontext = 64\n" DATA;
+    struct zf_err e;
+    struct zf_options o = fresh();
+    struct zf_err_list errors = {0};
+    zf_run_cfg_read_memory(&o, text, sizeof text - 1, "f.cfg", NULL, &errors);
+    assert_int_equal(zf_options_set_argument(&o, "path=/some/export", &e), ZF_OK);
+    assert_int_equal(o.layers, 0);
+    assert_int_equal(zf_options_validate(&o, false, &errors, NULL), ZF_OK);
+    assert_int_equal(zf_options_set_argument(&o, "layers=3", &e), ZF_OK); /* both on the command line is a mistake */
+    assert_int_equal(zf_options_validate(&o, false, &errors, NULL), ZF_USAGE);
+    zf_err_list_free(&errors);
+    zf_options_free(&o);
+}
+
 /* What --set says takes the place of its rival in the file; in one place both are an error. */
 static void set_beats_the_file(void **state)
 {
@@ -409,6 +427,7 @@ int main(void)
         cmocka_unit_test(rules_between_options),
         cmocka_unit_test(a_plan_needs_no_data),
         cmocka_unit_test(what_has_no_effect_is_noted),
+        cmocka_unit_test(a_path_beats_a_model_from_scratch),
         cmocka_unit_test(set_beats_the_file),
         cmocka_unit_test(a_written_file_is_valid),
         cmocka_unit_test(the_exit_code_of_several_errors),
