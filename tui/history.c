@@ -280,6 +280,7 @@ static const struct line_type {
     {"end", take_end},
     {"change", zf_history_take_change},
     {"checkpoint", zf_history_take_checkpoint},
+    {"export", zf_history_take_checkpoint}, /* without sizes */
     {"mark", take_mark},
     {"note", take_note},
     {"warning", take_warning},

@@ -283,10 +283,10 @@ static enum zf_status connect_it(struct live *l, struct zf_err *e)
     while (zf_lock_look(l->run, &holder) == ZF_LOCK_LIVE) {
         if (zf_lock_elsewhere(&holder))
             return zf_fail(e, ZF_BUSY, l->run, "its trainer is on %s, which this machine cannot reach but for its files", holder.host);
-        char *usual = holder.socket[0] ? NULL : zf_path_join(l->run, "control.sock");
+        char *where = zf_lock_where(l->run, &holder);
         int fd_of_it;
-        enum zf_status s = zf_wire_connect(&fd_of_it, usual ? usual : holder.socket, until - zf_clock(), e);
-        free(usual);
+        enum zf_status s = where ? zf_wire_connect(&fd_of_it, where, until - zf_clock(), e) : zf_fail_memory(e, l->run);
+        free(where);
         if (!s) {
             zf_wire_open(&l->wire, fd_of_it, LINE_MOST, QUEUE);
             l->since = zf_clock();

@@ -50,11 +50,10 @@ enum zf_status zf_client_connect(struct zf_client *c, double seconds, struct zf_
                        ssh);
     }
     while (c->state == ZF_LOCK_LIVE) {
-        char *usual = c->holder.socket[0] ? NULL : zf_path_join(c->run, "control.sock");
-        const char *path = usual ? usual : c->holder.socket;
+        char *where = zf_lock_where(c->run, &c->holder);
         int fd;
-        enum zf_status s = zf_wire_connect(&fd, path, until - zf_clock(), e);
-        free(usual);
+        enum zf_status s = where ? zf_wire_connect(&fd, where, until - zf_clock(), e) : zf_fail_memory(e, c->run);
+        free(where);
         if (!s) {
             zf_wire_open(&c->wire, fd, ZF_WIRE_LINE_MOST, QUEUE);
             return ZF_OK;

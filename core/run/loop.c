@@ -121,10 +121,23 @@ static void remove_export(const char *path)
     rmdir(path);
 }
 
-/* Where the export of this step goes. A name that somebody else has taken is left alone: step-00000300-2. To be freed. */
-static char *free_name(const struct zf_trainer *t)
+/* Where the run directory is now: another run may have its name by now. To be freed. */
+static char *run_now(const struct zf_trainer *t)
 {
-    char *first = zf_export_path(t->run, t->step), *path = first ? strdup(first) : NULL;
+    char link[40], path[4096];
+    struct stat there, own;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", t->place);
+    ssize_t n = t->place < 0 ? -1 : readlink(link, path, sizeof path - 1);
+    if (n <= 0) return strdup(t->run);
+    path[n] = 0;
+    bool found = !fstat(t->place, &own) && !stat(path, &there) && own.st_dev == there.st_dev && own.st_ino == there.st_ino;
+    return strdup(found && (stat(t->run, &there) || own.st_ino != there.st_ino || own.st_dev != there.st_dev) ? path : t->run);
+}
+
+/* Where the export of this step goes. A name that somebody else has taken is left alone: step-00000300-2. To be freed. */
+static char *free_name(const struct zf_trainer *t, const char *run)
+{
+    char *first = zf_export_path(run, t->step), *path = first ? strdup(first) : NULL;
     struct stat st;
     for (int i = 2; path && i < 100 && !lstat(path, &st); i++) {
         free(path);
@@ -136,12 +149,13 @@ static char *free_name(const struct zf_trainer *t)
 
 static enum zf_status write_export(struct zf_trainer *t, struct zf_err *e)
 {
-    char *path = free_name(t), *folder = zf_path_join(t->run, "exports");
+    char *run = run_now(t), *path = run ? free_name(t, run) : NULL, *folder = run ? zf_path_join(run, "exports") : NULL;
     enum zf_status s = path && folder ? zf_directory_make(folder, 0777, e) : zf_fail_memory(e, "a path");
     if (!s) s = zf_model_export(&t->model, path, t->setup->config_json, t->setup->tokenizer_folder, e);
     bool bytes = !t->o->path[0] && !t->setup->tokenizer_folder;
     if (!s && bytes) s = zf_tokenizer_write_bytes(path, t->model.config.eos_count > 0, e);
     free(folder);
+    free(run);
     if (s) {
         free(path);
         return s;
@@ -165,6 +179,7 @@ enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err 
     json_t *o = json_pack("{s:s s:I s:s s:b}", "type", "export", "step", (json_int_t)t->step, "file", t->exported, "best", best);
     if (best) json_object_set_new(o, "loss", zf_json_real(t->best.loss));
     zf_eta_pause(&t->eta, zf_clock() - from);
+    zf_metrics_write(t->metrics, json_incref(o));
     return zf_journal_append(t->journal, o, e);
 }
 

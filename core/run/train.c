@@ -10,6 +10,7 @@
 #include "kernels/cores.h"
 
 #include <inttypes.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -140,6 +141,7 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     ZF_TRY(zf_lock_acquire(&t->lock, t->run, &(struct zf_lock_options){.memory_limit = limit, .take_over = take_over}, t->takeover,
                            sizeof t->takeover, e));
     ZF_TRY(zf_rundir_look(&facts, t->run, who, e)); /* once more, under the lock: set-up takes time, and another may have been quicker */
+    t->place = open(t->run, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (facts.state != ZF_RUNDIR_NEW)
         return zf_fail(e, ZF_BUSY, t->run, "another trainer began a run there a moment ago; nothing of it was touched");
     ZF_TRY(zf_journal_open(&t->journal, t->run, e));
@@ -250,6 +252,7 @@ static void close_trainer(struct zf_trainer *t)
     zf_metrics_close(t->metrics);
     if (t->log) fclose(t->log);
     zf_lock_release(t->lock);
+    if (t->place >= 0) close(t->place);
     free(t->exported);
     free(t->best.path);
 }
@@ -273,7 +276,7 @@ static enum zf_status check_disk(const struct zf_setup *s, const char *run, stru
 static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who,
                             const struct zf_train_how *how, struct zf_err *e)
 {
-    struct zf_trainer t = {.setup = setup, .o = o, .stop = how->stop, .run = run, .started = zf_clock()};
+    struct zf_trainer t = {.setup = setup, .o = o, .stop = how->stop, .run = run, .place = -1, .started = zf_clock()};
     enum zf_end end = ZF_END_DONE;
     char unheard[768] = "";
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);

@@ -28,7 +28,8 @@ struct zf_trainer {
     const struct zf_options *o;
     const volatile int *stop;
 
-    const char *run; /* the run directory */
+    const char *run; /* the run directory, as it was named */
+    int place;       /* itself, wherever it is moved; -1: not known */
     struct zf_lock *lock;
     char takeover[512]; /* how the trainer ended whose lock was taken over; empty: there was none */
     struct zf_journal *journal;

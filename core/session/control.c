@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
@@ -64,7 +65,8 @@ struct zf_control {
     size_t out_bytes, out_lost;
     uint64_t lost;
     unsigned count;
-    bool closed; /* no more requests: those that come are refused at once */
+    struct stat file; /* the socket, as it was made */
+    bool closed;      /* no more requests: those that come are refused at once */
     bool ending;
     /* the control thread's */
     struct client client[CLIENTS];
@@ -527,6 +529,13 @@ static void free_all(struct zf_control *c)
     free(c);
 }
 
+/* The directory may have been moved, and the path be another run's by now. */
+static void remove_socket(const struct zf_control *c)
+{
+    struct stat now;
+    if (!lstat(c->path, &now) && now.st_dev == c->file.st_dev && now.st_ino == c->file.st_ino) unlink(c->path);
+}
+
 enum zf_status zf_control_start(struct zf_control **out, const char *run, const struct zf_control_hooks *hooks, struct zf_err *e)
 {
     *out = NULL;
@@ -541,9 +550,10 @@ enum zf_status zf_control_start(struct zf_control **out, const char *run, const 
     c->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     enum zf_status s =
         c->wake < 0 ? zf_fail_errno(e, run, "cannot make an event") : zf_wire_listen(&c->listener, c->path, run, "control.sock", e);
+    if (!s && lstat(c->path, &c->file)) c->file = (struct stat){0};
     if (!s && (errno = zf_thread_start(&c->thread, serve, c))) {
         s = zf_fail_errno(e, run, "cannot start a thread");
-        unlink(c->path);
+        remove_socket(c);
     }
     if (s)
         free_all(c);
@@ -555,7 +565,7 @@ enum zf_status zf_control_start(struct zf_control **out, const char *run, const 
 void zf_control_stop(struct zf_control *c)
 {
     if (!c) return;
-    unlink(c->path); /* first: who comes now finds nobody, instead of a connection that is cut */
+    remove_socket(c); /* first: who comes now finds nobody, instead of a connection that is cut */
     struct zf_request *r;
     pthread_mutex_lock(&c->lock);
     c->closed = true;

@@ -347,3 +347,12 @@ void zf_lock_release(struct zf_lock *l)
     free(l->path);
     free(l);
 }
+
+char *zf_lock_where(const char *run, const struct zf_lock_record *r)
+{
+    struct stat st;
+    char *usual = zf_path_join(run, "control.sock");
+    if (!usual || !r->socket[0] || (!lstat(usual, &st) && S_ISSOCK(st.st_mode))) return usual;
+    free(usual);
+    return strdup(r->socket);
+}

@@ -40,6 +40,9 @@ struct zf_lock;
  * how that trainer ended, else "". The directory exists. */
 enum zf_status zf_lock_acquire(struct zf_lock **out, const char *run, const struct zf_lock_options *o, char *note, size_t note_size,
                                struct zf_err *e);
+/* Where the trainer of `run` listens: RUN/control.sock if it is there, as a directory may have been moved since, else what the record says.
+ * To be freed; NULL: no memory. */
+char *zf_lock_where(const char *run, const struct zf_lock_record *r);
 /* Names the socket in the record. */
 void zf_lock_socket(struct zf_lock *l, const char *path);
 /* Is the holder of this record on another machine (its processes and sockets cannot be reached from here)? */

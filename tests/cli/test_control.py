@@ -473,5 +473,22 @@ def test_non_finite_asks(folder):
     h.finish(p, 6)
 
 
+def test_a_directory_that_is_moved_while_it_trains(folder):
+    """Another run may take the name: commands, sockets and exports stay apart."""
+    h.text_file(folder)
+    path = h.cfg(folder, train={"steps": 1000000, "valid_every": 0})
+    first, second = os.path.join(folder, "m.old"), os.path.join(folder, "m")
+    h.run(path, "--detach", "--set", f"dir={second}")
+    os.rename(second, first)
+    h.run(path, "--detach", "--set", f"dir={second}")
+    wait(lambda: h.metrics(second, "step", whole=False) and h.metrics(first, "step", whole=False))
+    send(first, "stop")
+    wait(lambda: h.metrics(first, "end", whole=False))
+    expect(not h.metrics(second, "end", whole=False), "the other run was stopped")
+    expect(len(h.exports(first)) == 1 and not h.exports(second), "the export went into the other run's directory")
+    send(second, "stop")
+    wait(lambda: h.metrics(second, "end", whole=False))
+
+
 if __name__ == "__main__":
     h.main()
