@@ -38,7 +38,6 @@ struct zf_policy zf_policy_of(const struct zf_options *o, enum zf_dtype dtype, u
                : o->bus_dtype == ZF_BUS_DTYPE_BF16 ? ZF_BF16
                                                    : ZF_F32,
     };
-    if (!zf_policy_offloads(&p)) p.bus = dtype; /* nothing crosses it */
     p.optimistic = o->optimistic && p.visible == ZF_VISIBLE_STAGGERED;
     p.accumulate_on_device = o->accumulate_on == ZF_ACCUMULATE_ON_DEVICE && zf_policy_offloads(&p) && p.interval > 1;
     return p;

@@ -25,7 +25,7 @@ struct zf_policy {
     enum zf_choice_cpu_update cpu_update;
     enum zf_choice_cpu_learning_rate cpu_rate;
     enum zf_choice_score score;
-    enum zf_dtype bus; /* the model's dtype where no gradient crosses it: the option changes nothing there */
+    enum zf_dtype bus; /* gradients are rounded to it once, whoever updates by them: strategies agree bit for bit (I1) */
 };
 
 /* dtype: the model's, which bus_dtype = auto is. interval: what update_interval = auto is now. strategy and device must not be auto any

@@ -207,7 +207,6 @@ static bool used(const struct zf_options *o, enum zf_option_id id)
     case ZF_OPT_swap: return o->strategy == ZF_STRATEGY_ZENFLOW;
     case ZF_OPT_optimistic: return o->strategy == ZF_STRATEGY_ZENFLOW && o->swap == ZF_SWAP_STAGGERED;
     case ZF_OPT_max_update_interval: return halves && !o->update_interval;
-    case ZF_OPT_bus_dtype: return cpu || o->strategy == ZF_STRATEGY_ZERO_OFFLOAD || o->strategy == ZF_STRATEGY_STRONGHOLD;
     default: return true;
     }
 }
