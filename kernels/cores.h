@@ -27,14 +27,14 @@ struct zf_core_map {
 const struct zf_core_map *zf_cores(void);
 
 /* Who works on a core. */
-enum zf_core_use { ZF_CORES_COMPUTE, ZF_CORES_OPTIMIZER, ZF_CORES_LOADER, ZF_CORE_USES };
+enum zf_core_use { ZF_CORES_COMPUTE, ZF_CORES_CPU_HALF, ZF_CORES_LOADER, ZF_CORE_USES };
 
 /* Whether the three uses have cores of their own in a run of so many threads in all (0: map->count): where there are four or more cores,
  * and threads. */
 bool zf_cores_apart(const struct zf_core_map *map, int threads);
 
 /* The threads for one use: how many, and which core of core[] each would have, ascending (beyond map->cores where there are more threads
- * than cores). With `lanes` (a CPU half beside the compute pool), where uses are apart: every fourth is the optimizer's, so that each NUMA
+ * than cores). With `lanes` (a CPU half beside the compute pool), where uses are apart: every fourth is the CPU half's, so that each NUMA
  * node has its share, the first is the loader's, the rest computes. Else all are for every use. Depends on the numbers alone. */
 int zf_cores_for(const struct zf_core_map *map, int threads, enum zf_core_use use, bool lanes, int index[ZF_CORES_MAX]);
 

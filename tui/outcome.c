@@ -45,17 +45,19 @@ static void put_error(FILE *to, const char *run, const json_t *end)
     free(path);
 }
 
-static int code_of(const json_t *end, const char *reason)
+static const struct ending {
+    const char *reason, *text;
+    int code;
+} endings[] = {{"done", "it has reached its last step", ZF_OK},
+               {"stopped", "it was asked to end, or its time was over", ZF_STOPPED},
+               {"signal", "a signal asked it to end", ZF_STOPPED}};
+
+/* NULL: another one, an error. */
+static const struct ending *ending_of(const char *reason)
 {
-    static const struct {
-        const char *reason;
-        int code;
-    } codes[] = {{"done", ZF_OK}, {"stopped", ZF_STOPPED}, {"signal", ZF_STOPPED}};
-    double code = zf_json_number(end, "code", -1);
-    if (code >= 0 && code <= ZF_BUSY) return (int)code;
-    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
-        if (!strcmp(reason, codes[i].reason)) return codes[i].code;
-    return ZF_NUMERIC;
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (!strcmp(reason, endings[i].reason)) return &endings[i];
+    return NULL;
 }
 
 static json_t *last_end(const char *run)
@@ -84,10 +86,11 @@ char *zf_outcome(const char *run, bool ended, uint64_t step, int *code)
         return NULL;
     }
     if (end) {
-        const char *reason = zf_json_text(end, "reason", "?");
-        *code = code_of(end, reason);
+        const struct ending *how = ending_of(zf_json_text(end, "reason", "?"));
+        double told = zf_json_number(end, "code", -1);
+        *code = told >= 0 && told <= ZF_BUSY ? (int)told : how ? how->code : ZF_NUMERIC;
         fprintf(to, "The run has ended at step %.0f: %s.", zf_json_number(end, "step", 0),
-                !strcmp(reason, "done") ? "it has reached its last step" : zf_status_text((enum zf_status) * code));
+                how ? how->text : zf_status_text((enum zf_status) * code));
         if (*code != ZF_OK && *code != ZF_STOPPED) put_error(to, run, end);
     } else {
         *code = ZF_BUSY;

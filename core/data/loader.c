@@ -31,13 +31,6 @@ struct zf_loader {
     atomic_bool quit;
 };
 
-static atomic_int place = -1;
-
-void zf_loader_place(int processor)
-{
-    atomic_store(&place, processor);
-}
-
 static uint64_t row_at(const struct zf_loader *l, uint64_t position)
 {
     return l->o.order ? zf_order_row(l->o.order, position) : position;
@@ -167,8 +160,7 @@ enum zf_status zf_loader_start(struct zf_loader **out, const struct zf_loader_op
         return s;
     }
     pthread_setname_np(l->thread, "loader");
-    int processor = atomic_load(&place);
-    if (processor >= 0) zf_thread_pin(l->thread, processor); /* refused: the system places it */
+    if (o->placed) zf_thread_pin(l->thread, o->processor); /* refused: the system places it */
     *out = l;
     return ZF_OK;
 }

@@ -15,6 +15,8 @@ struct zf_loader_options {
     uint64_t step_rows; /* positions of an optimizer step; the last one may be smaller. Steps begin at multiples of it from `first` */
     size_t micro_batch; /* rows of a micro-batch, at most; it never spans two steps */
     size_t room_tokens; /* of a micro-batch */
+    bool placed;        /* its thread is to run on this processor; else where the system likes */
+    int processor;
 };
 
 struct zf_load {
@@ -23,9 +25,6 @@ struct zf_load {
     uint64_t tokens, label_tokens; /* of that step, all its micro-batches */
     bool begins, ends;             /* the first, the last micro-batch of its step */
 };
-
-/* Where threads of loaders that start from here on run: on this processor, or (-1, as at first) where the system likes. Of the process. */
-void zf_loader_place(int processor);
 
 struct zf_loader;
 enum zf_status zf_loader_start(struct zf_loader **out, const struct zf_loader_options *o, struct zf_err *e);

@@ -67,11 +67,15 @@ static enum zf_status validation_loss(struct zf_trainer *t, uint64_t rows, struc
     struct zf_loader *l;
     const struct zf_load *load;
     double sum;
-    ZF_TRY(zf_loader_start(
-        &l,
-        &(struct zf_loader_options){
-            .data = &t->setup->valid, .count = rows, .step_rows = rows, .micro_batch = p->micro_batch, .room_tokens = p->tokens},
-        e));
+    ZF_TRY(zf_loader_start(&l,
+                           &(struct zf_loader_options){.data = &t->setup->valid,
+                                                       .count = rows,
+                                                       .step_rows = rows,
+                                                       .micro_batch = p->micro_batch,
+                                                       .room_tokens = p->tokens,
+                                                       .placed = t->loader_processor >= 0,
+                                                       .processor = t->loader_processor},
+                           e));
     enum zf_status s;
     ZF_GOTO(end, s, zf_pipeline_begin_loss(&t->pipeline, e));
     ZF_GOTO(end, s, next_load(l, &load, e));

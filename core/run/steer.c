@@ -46,7 +46,9 @@ enum zf_status zf_trainer_load(struct zf_trainer *t, struct zf_err *e)
                                                        .count = s->total_rows > first ? s->total_rows - first : 0,
                                                        .step_rows = (uint64_t)o->batch_size,
                                                        .micro_batch = s->plan.micro_batch,
-                                                       .room_tokens = s->plan.tokens},
+                                                       .room_tokens = s->plan.tokens,
+                                                       .placed = t->loader_processor >= 0,
+                                                       .processor = t->loader_processor},
                            e);
 }
 

@@ -164,7 +164,7 @@ static enum zf_status open_devices(struct zf_trainer *t, struct zf_err *e)
 {
     int threads = (int)t->o->threads;
     const char *name = zf_option_table[ZF_OPT_device].choices[t->o->device];
-    zf_loader_place(zf_cores_loader(zf_cores(), threads));
+    t->loader_processor = zf_cores_loader(zf_cores(), threads);
     ZF_TRY(zf_device_open(&t->device, name, &(struct zf_device_options){.threads = threads, .part = ZF_PART_COMPUTE}, e));
     if (!zf_cores_apart(zf_cores(), threads)) return ZF_OK;
     enum zf_status s = zf_device_open(&t->host, "host", &(struct zf_device_options){.threads = threads, .part = ZF_PART_CPU_HALF}, e);

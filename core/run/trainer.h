@@ -44,6 +44,7 @@ struct zf_trainer {
     struct zf_model model;
     struct zf_pipeline pipeline;
     struct zf_order order;
+    int loader_processor;     /* where loaders run; below 0: where the system likes */
     struct zf_loader *loader; /* of the training rows, from `step` to the run's end */
     struct zf_schedule schedule;
     struct zf_adam_rule rule;

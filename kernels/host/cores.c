@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { SPREAD_FROM = 4 << 20, APART_FROM = 4, OPTIMIZER_EVERY = 4 };
+enum { SPREAD_FROM = 4 << 20, APART_FROM = 4, CPU_HALF_EVERY = 4 };
 
 /* The whole of what is said about a core is the first processor of the mask on it. */
 static void add_core(struct zf_core_map *m, hwloc_obj_t o, hwloc_const_bitmap_t mask)
@@ -129,7 +129,7 @@ const struct zf_core_map *zf_cores(void)
 
 static enum zf_core_use use_of(int i)
 {
-    return i % OPTIMIZER_EVERY == OPTIMIZER_EVERY - 1 ? ZF_CORES_OPTIMIZER : i ? ZF_CORES_COMPUTE : ZF_CORES_LOADER;
+    return i % CPU_HALF_EVERY == CPU_HALF_EVERY - 1 ? ZF_CORES_CPU_HALF : i ? ZF_CORES_COMPUTE : ZF_CORES_LOADER;
 }
 
 bool zf_cores_apart(const struct zf_core_map *map, int threads)
@@ -213,7 +213,7 @@ static void print_nodes(FILE *to, const struct zf_core_map *map)
 
 static void print_uses(FILE *to, const struct zf_core_map *map, int threads, bool loose)
 {
-    static const char *const names[ZF_CORE_USES] = {"compute", "optimizer", "loader"};
+    static const char *const names[ZF_CORE_USES] = {"compute", "CPU half", "loader"};
     int index[ZF_CORES_MAX];
     char text[256];
     fprintf(to, "%-14s ", "lanes");

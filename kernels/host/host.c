@@ -85,10 +85,10 @@ static int choose_cores(struct zf_host *h, int threads)
 {
     const struct zf_core_map *map = zf_cores();
     bool apart = h->part != ZF_PART_ALL && zf_cores_apart(map, threads);
-    int n = zf_cores_for(map, threads, h->part == ZF_PART_CPU_HALF ? ZF_CORES_OPTIMIZER : ZF_CORES_COMPUTE, apart, h->core);
+    int n = zf_cores_for(map, threads, h->part == ZF_PART_CPU_HALF ? ZF_CORES_CPU_HALF : ZF_CORES_COMPUTE, apart, h->core);
     h->shared = n;
     if (!apart || h->part != ZF_PART_COMPUTE) return n;
-    n += zf_cores_for(map, threads, ZF_CORES_OPTIMIZER, true, h->core + n);
+    n += zf_cores_for(map, threads, ZF_CORES_CPU_HALF, true, h->core + n);
     return n + zf_cores_for(map, threads, ZF_CORES_LOADER, true, h->core + n);
 }
 

@@ -23,6 +23,8 @@ import subprocess
 import sys
 import tempfile
 
+from report import note, show
+
 STEPS, BATCH, LENGTH, WARMUP = 120, 16, 256, 12
 WITHIN, DEFAULT_WITHIN = 0.03, 0.02
 
@@ -64,10 +66,6 @@ with torch.no_grad():
     losses = [model(input_ids=v, labels=v).loss.item() * len(v) for v in valid.split(job["batch"])]
 print(sum(losses) / len(valid))
 """
-
-
-def note(text):
-    print(f"... {text}", file=sys.stderr, flush=True)
 
 
 def output(arguments, **more):
@@ -239,14 +237,7 @@ def main():
     lines, fine = lines_of(a, results, known)
     header = ("peak rate", "rule", "dtype", "validation, nats; seeds " + " ".join(map(str, a.seeds)), "behind exact", "the oracle's, elsewhere",
               "oracle on these rows", "from it", "")
-    if a.markdown:
-        print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-        for line in lines:
-            print("| " + " | ".join(line) + " |")
-    else:
-        widths = [max(len(x[i]) for x in [header] + lines) for i in range(len(header))]
-        for line in [header] + lines:
-            print("  ".join(x.ljust(w) for x, w in zip(line, widths)).rstrip())
+    show(header, lines, a.markdown)
     return 0 if fine else 1
 
 

@@ -20,6 +20,8 @@ import sys
 import tempfile
 import time
 
+from report import Absent, note, show
+
 SOURCE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 RIVAL = r"""
@@ -46,10 +48,6 @@ print(batch * length / statistics.median(times[1:]), resource.getrusage(resource
 
 PROGRAMS = ["zenflow-console", "zenflow-trainer", "tests/kernels/bench_matmul", "tests/kernels/bench_adamw", "tests/model/bench_load",
             "tests/model/bench_generate"]
-
-
-class Absent(Exception):
-    """Something that a row needs is not there; its text says what."""
 
 
 def child(arguments):
@@ -97,9 +95,6 @@ class Bench:
         for name in ("train", "rival", "pair", "matmul", "adamw", "reading", "load", "quick", "generate", "data_share"):
             setattr(self, name, once(getattr(self, name)))
 
-    def note(self, text):
-        print(f"... {text}", file=sys.stderr, flush=True)
-
     def program(self, *path):
         full = os.path.join(self.a.build, *path)
         if not os.path.exists(full):
@@ -138,7 +133,7 @@ class Bench:
         return [f"train = {path}"]
 
     def train(self, dtype, batch, length, steps, round_=0):
-        self.note(f"ours, {dtype}, B {batch}, T {length}")
+        note(f"ours, {dtype}, B {batch}, T {length}")
         r = self.run(dtype, batch, self.tokens(batch, length, steps), steps=steps)
         times = [m["step_ms"] / 1e3 for m in r["steps"]]
         r["seconds"] = statistics.median(times[1:])
@@ -149,7 +144,7 @@ class Bench:
         a = self.a
         if not a.python or subprocess.run([a.python, "-c", "import torch, transformers"], capture_output=True).returncode:
             raise Absent("PyTorch is not beside it: give --python, one with torch and transformers")
-        self.note(f"PyTorch, {kind}")
+        note(f"PyTorch, {kind}")
         out = child([a.python, "-c", RIVAL, os.path.abspath(a.model), kind, *map(str, (a.batch, a.length, a.steps, a.threads))])[0]
         speed, peak = map(float, out.split()[-2:])
         return {"speed": speed, "peak": peak}
@@ -173,7 +168,7 @@ class Bench:
 
     def matmul(self):
         """Seconds of all products of a step, by type."""
-        self.note("products alone")
+        note("products alone")
         out, kinds, kind = child([self.program("tests", "kernels", "bench_matmul"), *self.threads()])[0], {}, None
         for line in out.splitlines():
             if re.search(r", (bf16|f32)$", line):
@@ -190,7 +185,7 @@ class Bench:
 
     def adamw(self):
         """GB/s: streaming, AdamW in f32, AdamW with bf16 weights."""
-        self.note("AdamW alone")
+        note("AdamW alone")
         out = child([self.program("tests", "kernels", "bench_adamw"), *self.threads()])[0]
         found = re.search(r"streaming ([\d.]+) GB/s.*adamw f32 ([\d.]+) GB/s.*bf16 weights ([\d.]+) GB/s", out)
         if not found:
@@ -199,7 +194,7 @@ class Bench:
 
     def reading(self):
         """GB of weights that a token reads, GB/s of reading them alone, share of that which tokens reach in the bench."""
-        self.note("reading weights alone")
+        note("reading weights alone")
         out = child([self.program("tests", "model", "bench_generate"), os.path.abspath(self.a.model), *self.threads()])[0]
         found = re.search(r"reads ([\d.]+) MB of weights.*reading alone ([\d.]+) GB/s: a share of ([\d.]+)", out)
         if not found:
@@ -225,7 +220,7 @@ class Bench:
         return mine["peak"] / theirs["peak"], f"{mine['peak']:.0f} MB; torch amp {theirs['peak']:.0f} MB"
 
     def load(self, dtype):
-        self.note(f"loading, {dtype}")
+        note(f"loading, {dtype}")
         return json.loads(child([self.program("tests", "model", "bench_load"), os.path.abspath(self.a.model), dtype, *self.threads()])[0])
 
     def loaded(self, dtype):
@@ -236,7 +231,7 @@ class Bench:
 
     def quick(self):
         """Seconds from the launch of README's main command to the line of its first step; the best of three."""
-        self.note("quick start")
+        note("quick start")
         times = []
         for i in range(3):
             out = os.path.join(self.folder, f"quick-{i}")
@@ -267,7 +262,7 @@ class Bench:
     def generate(self):
         tokens, best = 96, 0
         for _ in range(3):
-            self.note("generating")
+            note("generating")
             err = child([self.trainer(), "generate", os.path.abspath(self.a.model), "--ids", "504,2365,282,260", "--tokens", str(tokens),
                          "--dtype", "bf16", "--json", "--time", *(["--threads", str(self.a.threads)] if self.a.threads else [])])[1]
             found = re.search(r"([\d.]+) tokens/s", err)
@@ -284,7 +279,7 @@ class Bench:
 
     def data_share(self):
         """One epoch over text in JSON lines: read, checked, hashed, tokenised, packed, batched once for every time it is trained on."""
-        self.note("one epoch of text")
+        note("one epoch of text")
         text = open(os.path.join(SOURCE, "configs", "data", "shakespeare.txt"), encoding="utf-8").read()
         path, size = os.path.join(self.folder, "text.jsonl"), 40 * self.a.batch * self.a.length
         with open(path, "w", encoding="utf-8") as f:
@@ -369,18 +364,6 @@ def phases(bench, dtype):
     return lines
 
 
-def show(header, lines, markdown):
-    if markdown:
-        print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-        for line in lines:
-            print("| " + " | ".join(line) + " |")
-    else:
-        widths = [max(len(x[i]) for x in [header] + lines) for i in range(len(header))]
-        for line in [header] + lines:
-            print("  ".join(x.ljust(w) for x, w in zip(line, widths)).rstrip())
-    print(flush=True)
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("build")
@@ -416,7 +399,7 @@ def main():
                 lines.append((name, goal, figure.format(value), "ok" if met(value) else "short", detail))
             except Absent as why:
                 lines.append((name, goal, "-", "skipped", str(why)))
-            bench.note("{}: {} ({}) {}".format(*lines[-1]))
+            note("{}: {} ({}) {}".format(*lines[-1]))
         print(f"{os.path.basename(os.path.abspath(a.model))}, B {a.batch}, T {a.length}, {a.threads or 'all'} threads, best of {a.rounds} rounds\n")
         if lines:
             show(("figure", "goal", "here", "", "how"), lines, a.markdown)

@@ -23,20 +23,14 @@ import sys
 import tempfile
 import time
 
+from report import Absent, note, show
+
 STRATEGIES = ("gpu_only", "zero_offload", "stronghold", "zenflow_sync", "zenflow", "selected_only")
 RATIO, INTERVAL = 0.1, 4
 SETTLED = INTERVAL + 3  # steps after which memory has been touched and windows are full
 LANES = ("compute", "d2h", "h2d", "cpu")
 ADAM = ("adamw", "adamw_rows", "serve_rows")
 QUIET = {"select_interval": 0, "optimistic": "no", "score_every": 0}
-
-
-class Absent(Exception):
-    """Something that a row needs is not there; its text says what."""
-
-
-def note(text):
-    print(f"... {text}", file=sys.stderr, flush=True)
 
 
 def thread_seconds(pid):
@@ -289,18 +283,6 @@ ROWS = [  # name, goal, is it met, figure, how it is measured, by type?
     ("CPU half, mean: against 18 + 4/S bytes and staging", "<= 1", lambda x: x <= 1, "{:.3f}", lambda b: b.memory("mean"), False),
     ("CPU half, each: against 15 + S bytes and staging", "<= 1", lambda x: x <= 1, "{:.3f}", lambda b: b.memory("each"), False),
 ]
-
-
-def show(header, lines, markdown):
-    if markdown:
-        print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
-        for line in lines:
-            print("| " + " | ".join(line) + " |")
-    else:
-        widths = [max(len(x[i]) for x in [header] + lines) for i in range(len(header))]
-        for line in [header] + lines:
-            print("  ".join(x.ljust(w) for x, w in zip(line, widths)).rstrip())
-    print(flush=True)
 
 
 def main():

@@ -53,9 +53,9 @@ def exported(path):
 
 def test_doctor(folder):
     rows = (
-        ({"HWLOC_SYNTHETIC": "core:8 pu:2"}, "8 physical, 16 processors", "lanes          compute 2,4,8,10,12, optimizer 6,14, loader 0 (gpu"),
-        ({"HWLOC_SYNTHETIC": "core:4 pu:1"}, "4 physical, 4 processors", "lanes          compute 1-2, optimizer 3, loader 0 (gpu_only: "),
-        ({"HWLOC_SYNTHETIC": "core:3 pu:1"}, "3 physical, 3 processors", "lanes          compute 0-2, optimizer 0-2, loader 0-2 (shared: "),
+        ({"HWLOC_SYNTHETIC": "core:8 pu:2"}, "8 physical, 16 processors", "lanes          compute 2,4,8,10,12, CPU half 6,14, loader 0 (gpu"),
+        ({"HWLOC_SYNTHETIC": "core:4 pu:1"}, "4 physical, 4 processors", "lanes          compute 1-2, CPU half 3, loader 0 (gpu_only: "),
+        ({"HWLOC_SYNTHETIC": "core:3 pu:1"}, "3 physical, 3 processors", "lanes          compute 0-2, CPU half 0-2, loader 0-2 (shared: "),
     )
     for machine, cores, lanes in rows if h.SLOW == 1 else rows[1:2]:  # it measures speeds
         said = h.run("doctor", env=env(machine)).stdout

@@ -118,7 +118,7 @@ static void sets_are_apart_and_complete(void **state)
             for (int i = 0; i < sizes[use]; i++) seen[index[i]]++;
         }
         for (int i = 0; i < cores; i++) assert_int_equal(seen[i], 1);
-        assert_int_equal(sizes[ZF_CORES_OPTIMIZER], cores / 4);
+        assert_int_equal(sizes[ZF_CORES_CPU_HALF], cores / 4);
         assert_int_equal(sizes[ZF_CORES_LOADER], 1);
     }
 }
@@ -239,9 +239,9 @@ static void printed(void **state)
         "16 physical, 32 processors in the affinity mask, 2 NUMA nodes\n",
         "node 1       processors 16,18,20,22,24,26,28,30\n",
         "16, pinned to processors 0,2,4",
-        "optimizer 6,14,22,30, loader 0 (gpu_only: compute has all)\n",
+        "CPU half 6,14,22,30, loader 0 (gpu_only: compute has all)\n",
         "3, not pinned: with fewer threads",
-        "lanes          compute 0,2,4, optimizer 0,2,4, loader 0,2,4 (shared: fewer than four threads)\n"};
+        "lanes          compute 0,2,4, CPU half 0,2,4, loader 0,2,4 (shared: fewer than four threads)\n"};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
         if (!strstr(text, expected[i])) fail_msg("\"%s\" is not in:\n%s", expected[i], text);
     free(text);
