@@ -77,7 +77,6 @@ struct handed {
     elem *weights;
     vf channel; /* beta2 * its mean second moment */
     uint64_t first;
-    bool past;      /* what is packed goes past the caches */
     ptrdiff_t next; /* elements from this row to the next of the list: while this one is worked on, that one is fetched */
 };
 
@@ -125,7 +124,7 @@ ALWAYS_INLINE void hand_over_some(const struct move *m, const struct handed *h, 
         column = load_f32(h->column + i, n);
         fetch(h->weights + i + h->next);
     }
-    if (h->packed && pack16) store_bf16((uint16_t *)h->packed + i, bnarrow(g), n, h->past);
+    if (h->packed && pack16) store_bf16((uint16_t *)h->packed + i, bnarrow(g), n, false); /* a copy reads it next */
     if (h->packed && !pack16) store_f32((float *)h->packed + i, g, n);
     if (!h->weights) return;
     g = vmul(m->clip, g);
@@ -180,7 +179,6 @@ static void hand_over_run(const void *args, size_t task)
         if (r + 1 < end) h.next = (ptrdiff_t)((number(a->list, r + 1) - n) * cols);
         if (a->packed) {
             h.packed = (char *)a->packed + r * cols * zf_dtype_size(a->bus_type);
-            h.past = past_caches(h.packed, a->rows * cols);
         }
         if (moves && a->channel[n] > 0) {
             h.weights = (elem *)a->weights + n * cols;
@@ -188,7 +186,6 @@ static void hand_over_run(const void *args, size_t task)
         }
         hand_over_row(&m, &h, a->bus_type == ZF_BF16, cols);
     }
-    past_caches_done();
 }
 
 const struct zf_host_kernel ZF_PATH(zf_host_hand_over) = {hand_over_tasks, hand_over_run};

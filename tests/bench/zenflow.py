@@ -165,10 +165,11 @@ class Bench:
         return sum(parts.values()) / step, f"of a step's {step:.3f} s: {self.show_parts(parts, step)}"
 
     def scores(self, dtype):
-        """Seconds that scores of all matrices take beside the norm, which is taken from the same reading."""
-        with_, without = self.run(dtype, **{**QUIET, "select_interval": INTERVAL}), self.run(dtype, **QUIET)
-        norm = lambda run: sum(s for (_, op, _), s in run["ops"].items() if op in ("sum_squares", "row_sums"))
-        return INTERVAL * max(0, norm(with_) - norm(without))
+        """Seconds that scores of all matrices take beside the norm, which is taken from the same reading: in a run in which a step's
+        selections have one of INTERVAL parts of the matrices, the norm alone the others."""
+        ops = self.run(dtype, **{**QUIET, "select_interval": INTERVAL})["ops"]
+        both, norm = (sum(s for (_, op, _), s in ops.items() if op == name) for name in ("row_sums", "sum_squares"))
+        return INTERVAL * max(0, both - norm / (INTERVAL - 1))
 
     def selection(self, dtype):
         """Every matrix once in INTERVAL steps, against never."""

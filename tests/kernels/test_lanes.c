@@ -198,6 +198,31 @@ static void test_event_moves_and_dies(void **state)
     d->type->close(d);
 }
 
+/* Every byte and no other, large and small, wherever both begin. */
+static void test_copies(void **state)
+{
+    enum { ROOM = (1 << 20) + (1 << 17), EDGE = 64 };
+    static const size_t sizes[] = {1, 63, 65535, 65536, 65537, 131072 + 48, (1 << 20) - 1, (1 << 20) + 65536 + 17};
+    (void)state;
+    struct zf_device *d = device_of(2, false);
+    struct zf_lane *l = lane_of(d, "copies");
+    unsigned char *from = (unsigned char *)floats(d, ROOM / 4), *to = (unsigned char *)floats(d, ROOM / 4);
+    for (size_t i = 0; i < ROOM; i++) from[i] = (unsigned char)(i * 2654435761u >> 24);
+    for (size_t i = 0; i < 4 * sizeof sizes / sizeof *sizes; i++) {
+        size_t n = sizes[i / 4], a = i % 2 ? 3 : 0, b = EDGE + (i % 4 < 2 ? 0 : i % 4 == 2 ? 16 : 5);
+        memset(to, 0xa5, ROOM);
+        assert_int_equal(d->type->copy(l, to + b, from + a, n), ZF_OK);
+        must_sync(d, l);
+        assert_memory_equal(to + b, from + a, n);
+        for (size_t k = 0; k < b; k++) assert_int_equal(to[k], 0xa5);
+        for (size_t k = b + n; k < b + n + EDGE; k++) assert_int_equal(to[k], 0xa5);
+    }
+    d->type->free(d, from);
+    d->type->free(d, to);
+    d->type->lane_free(l);
+    d->type->close(d);
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -554,12 +579,19 @@ static void test_spans(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),        cmocka_unit_test(test_events_between_lanes),
-        cmocka_unit_test(test_random_graph), cmocka_unit_test(test_event_moves_and_dies),
-        cmocka_unit_test(test_errors),       cmocka_unit_test(test_broken_calls),
-        cmocka_unit_test(test_busy),         cmocka_unit_test(test_spans),
-        cmocka_unit_test(test_memory),       cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_profile),      cmocka_unit_test(test_profile_attention),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_events_between_lanes),
+        cmocka_unit_test(test_random_graph),
+        cmocka_unit_test(test_event_moves_and_dies),
+        cmocka_unit_test(test_copies),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_broken_calls),
+        cmocka_unit_test(test_busy),
+        cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_profile),
+        cmocka_unit_test(test_profile_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
