@@ -68,7 +68,7 @@ static double adam_speed(const struct zf_trainer *t, struct zf_device *d)
 static void record_threads(const struct zf_trainer *t, json_t *o, char *text, size_t size)
 {
     struct zf_device_info info, half;
-    int threads = (int)t->o->threads, loader = t->loader_processor;
+    int loader = t->loader_processor;
     bool busy = t->host && zf_policy_offloads(&t->pipeline.policy);
     char rest[384] = "", speed[64] = "";
     t->device->type->info(t->device, &info);

@@ -456,7 +456,7 @@ static void test_outcomes(void **state)
         int code;
         const char *says;
     } rows[] = {{"{\"type\":\"end\",\"step\":40,\"reason\":\"done\",\"code\":0}\n", 0, "last step"},
-                {"{\"type\":\"end\",\"step\":4,\"reason\":\"signal\"}\n", 5, "state saved"},
+                {"{\"type\":\"end\",\"step\":4,\"reason\":\"signal\"}\n", 5, "a signal asked"},
                 {"{\"type\":\"end\",\"step\":4,\"reason\":\"error\",\"code\":7}\n", 7, "disk is full"}};
     snprintf(path, sizeof path, "%s/trainer.log", run);
     assert_int_equal(zf_file_write_atomic(path, "a\nb\nlast words: the disk is full\n", 33, &e), ZF_OK);
