@@ -165,7 +165,7 @@ def test_doctor_status_list(folder):
     for line in (
         r"cores +\d+ physical, \d+ processors? in the affinity mask, \d+ NUMA nodes?",
         r"threads +\d+, (pinned to processors? [\d,-]+|not pinned: .+)",
-        r"lanes +compute [\d,-]+, optimizer [\d,-]+, loader [\d,-]+",
+        r"lanes +compute [\d,-]+, CPU half [\d,-]+, loader [\d,-]+",
         r"bandwidth +[\d.]+ GB/s reading, [\d.]+ GB/s copying",
         r"CPU Adam +[\d.]+ GB/s, [\d.]+ of what the memory streams",
         r"memory +",
