@@ -1,4 +1,5 @@
 #include "core/base/err.h"
+#include "core/base/show.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -67,23 +68,13 @@ const char *zf_status_text(enum zf_status s)
     return "unknown status";
 }
 
-/* Texts of files get into messages: they must not drive the terminal, nor end the line. */
-static void print_plain(const char *text)
-{
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++)
-        if (*c < 32 || *c == 127 || (*c == 0xC2 && c[1] >= 0x80 && c[1] < 0xA0)) /* U+0080 .. U+009F, too */
-            fprintf(stderr, "\\x%02x", *c);
-        else
-            putc(*c, stderr);
-}
-
 void zf_err_print(const char *kind, const struct zf_err *e)
 {
     flockfile(stderr);
     fprintf(stderr, "zenflow-console: %s%s", kind ? kind : "", kind ? ": " : "");
-    print_plain(e->where);
+    zf_show(stderr, e->where);
     if (e->where[0]) fputs(": ", stderr);
-    print_plain(e->message);
+    zf_show(stderr, e->message);
     putc('\n', stderr);
     funlockfile(stderr);
 }

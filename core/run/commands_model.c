@@ -2,6 +2,7 @@
 
 #include "checkpoints/hf.h"
 #include "core/base/floats.h"
+#include "core/base/show.h"
 #include "core/tokenizer/tokenizer.h"
 #include "core/model/family.h"
 #include "core/run/locate.h"
@@ -57,7 +58,7 @@ static enum zf_status decode_ids(const struct tokenize *t, struct zf_err *e)
         free(text);
         return status;
     }
-    fwrite(text, 1, size, stdout);
+    zf_show_terminal(stdout, text, size);
     putchar('\n');
     free(text);
     return ZF_OK;
@@ -199,15 +200,6 @@ enum zf_status zf_command_tokenize(struct zf_args *a, struct zf_err *e)
 
 /* --- inspect --- */
 
-static void print_name(const char *name)
-{
-    for (const unsigned char *p = (const unsigned char *)name; *p; p++)
-        if (*p < 32 || *p == 127)
-            printf("\\x%02x", *p);
-        else
-            putchar(*p);
-}
-
 static json_t *tensor_json(const struct zf_st_tensor *t, const char *file)
 {
     json_t *shape = json_array();
@@ -218,7 +210,7 @@ static json_t *tensor_json(const struct zf_st_tensor *t, const char *file)
 
 static void print_tensor(const struct zf_st_tensor *t)
 {
-    print_name(t->name);
+    zf_show(stdout, t->name);
     printf("  %s [", zf_st_type_name(t->type));
     for (size_t i = 0; i < t->rank; i++) printf("%s%zu", i ? ", " : "", t->shape[i]);
     printf("]  %zu bytes at %zu\n", t->bytes, t->offset);
@@ -252,7 +244,7 @@ static enum zf_status inspect_file(const char *path, bool json, struct zf_err *e
         for (size_t i = 0; i < s.metadata_count; i++) json_object_set_new(meta, s.metadata[2 * i], json_string(s.metadata[2 * i + 1]));
         json_t *o =
             json_pack("{s:s s:o s:o s:I s:b}", "path", path, "metadata", meta, "tensors", l.json, "bytes", (json_int_t)l.bytes, "valid", 1);
-        json_dumpf(o, stdout, JSON_INDENT(1));
+        json_dumpf(o, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII);
         putchar('\n');
         json_decref(o);
     } else {
@@ -277,7 +269,7 @@ static enum zf_status inspect_folder(const char *path, bool json, struct zf_err 
     if (!s && json) {
         json_t *o = json_pack("{s:s s:s s:I s:o s:I s:b}", "path", path, "family", zf_family_name(c.family), "elements",
                               (json_int_t)l.elements, "tensors", l.json, "bytes", (json_int_t)l.bytes, "valid", 1);
-        json_dumpf(o, stdout, JSON_INDENT(1));
+        json_dumpf(o, stdout, JSON_INDENT(1) | JSON_ENSURE_ASCII);
         putchar('\n');
         json_decref(o);
     } else if (!s) {
@@ -285,7 +277,7 @@ static enum zf_status inspect_folder(const char *path, bool json, struct zf_err 
                zf_family_name(c.family), c.layers, c.hidden, c.heads, c.kv_heads, c.head_dim, c.ffn, c.vocab, c.context,
                c.tied ? ", head tied to the embedding" : "");
         printf("%zu tensors, %zu elements, %zu bytes in %zu files; all headers are valid\n", l.tensors, l.elements, l.bytes, hf.file_count);
-        if (hf.note[0]) printf("note: %s\n", hf.note);
+        if (hf.note[0]) zf_show_line(stdout, "note: %s", hf.note);
     }
     zf_hf_close(&hf);
     return s;
@@ -399,7 +391,7 @@ enum zf_status zf_command_export(struct zf_args *a, struct zf_err *e)
     enum zf_status s = zf_hf_open(&hf, folder, e);
     if (!s) {
         s = write_folder(&hf, out, types[type].type, e);
-        if (!s) printf("%s: %s of %s\n", out, types[type].name, folder);
+        if (!s) zf_show_line(stdout, "%s: %s of %s", out, types[type].name, folder);
         zf_hf_close(&hf);
     }
     free(folder);

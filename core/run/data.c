@@ -67,11 +67,6 @@ static size_t put_one(const char *s, size_t size)
     return used;
 }
 
-static void put_escaped(const char *text)
-{
-    for (size_t at = 0, size = strlen(text); at < size;) at += put_one(text + at, size - at);
-}
-
 /* A run's text between its marks. A newline shows as \n and is one; colours end before it and begin anew behind it, and a closing mark
  * stands before a run's last one. */
 static void put_marked(const char *text, size_t size, const char *open, const char *close, bool color)
@@ -193,7 +188,7 @@ static void print_place(const struct show *s, const struct zf_source *place, con
 {
     char text[512];
     bool same = before && before->file == place->file;
-    put_escaped(zf_source_place(text, sizeof text, s->data->format, same ? "" : file_name(s, place->file), place->line));
+    zf_show(stdout, zf_source_place(text, sizeof text, s->data->format, same ? "" : file_name(s, place->file), place->line));
 }
 
 static void print_head(const struct show *s, const struct zf_row *r, uint64_t row, uint64_t position)
@@ -238,7 +233,7 @@ static void print_summary(const struct show *s)
            d->tokens, d->label_tokens);
     if (d->layout) {
         printf("%-14s ", "layout");
-        put_escaped(d->layout);
+        zf_show(stdout, d->layout);
         putchar('\n');
     }
     if (!s->tokenizer) printf("%-14s there is no tokenizer; ids are shown\n", "note");

@@ -3,6 +3,7 @@
 #include "checkpoints/hf.h"
 #include "core/base/clock.h"
 #include "core/base/rng.h"
+#include "core/base/show.h"
 #include "core/model/model.h"
 #include "core/plan/memory.h"
 
@@ -140,7 +141,7 @@ static enum zf_status stream(struct job *j, FILE *out, bool last, struct zf_err 
     static const char replacement[] = "\xef\xbf\xbd";
     while (!last && end >= 3 && !memcmp(text + end - 3, replacement, 3)) end -= 3;
     if (end > j->printed) {
-        fwrite(text + j->printed, 1, end - j->printed, out);
+        zf_show_terminal(out, text + j->printed, end - j->printed);
         j->printed = end;
     }
     fflush(out);
@@ -208,7 +209,7 @@ static enum zf_status print_json(const struct job *j, FILE *out, struct zf_err *
         json_object_set_new(o, "text", string ? string : json_null());
         free(text);
     }
-    json_dumpf(o, out, JSON_COMPACT);
+    json_dumpf(o, out, JSON_COMPACT | JSON_ENSURE_ASCII);
     json_decref(o);
     return ZF_OK;
 }

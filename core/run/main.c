@@ -19,6 +19,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/show.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -142,12 +143,19 @@ static void started(void *ctx, const char *run)
     free(log);
 }
 
+/* For scripts, which need its very bytes. */
+static void print_run(const char *run)
+{
+    zf_show_terminal(stdout, run, strlen(run));
+    putchar('\n');
+}
+
 /* A trainer is at work on it already: to be watched. */
 static enum zf_status watch(const struct zf_options *o, bool detach, struct zf_err *e)
 {
     if (!detach) return zf_follow(o->dir, o->plain_every, e);
-    fprintf(stderr, "zenflow-console: note: %s: a trainer is at work on it already\n", o->dir);
-    printf("%s\n", o->dir);
+    zf_show_line(stderr, "zenflow-console: note: %s: a trainer is at work on it already", o->dir);
+    print_run(o->dir);
     return ZF_OK;
 }
 
@@ -162,14 +170,14 @@ static enum zf_status start(struct zf_options *o, bool detach, bool take_over, s
     if (detach && !over) {
         s = zf_detach(&d, &stop, e);
         if (d.parent) {
-            if (!s) printf("%s\n", o->dir);
+            if (!s) print_run(o->dir);
             return s;
         }
         how.started = started;
         how.ctx = &d;
     }
     s = zf_train_run(o, &how, e);
-    if (!s && detach && over) printf("%s\n", o->dir);
+    if (!s && detach && over) print_run(o->dir);
     if (d.pipe >= 0) { /* the start has failed, and the parent says why */
         zf_detach_failed(&d, e);
         fflush(stdout);

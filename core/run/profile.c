@@ -129,7 +129,7 @@ enum zf_status zf_profile_print(FILE *to, const char *run, bool json, struct zf_
             e, ZF_USAGE, run,
             "there is no account of its time; a run writes it when it ends, into metrics.jsonl, as do runs of this version only");
     if (json) {
-        json_dumpf(o, to, JSON_COMPACT | JSON_REAL_PRECISION(9));
+        json_dumpf(o, to, JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(9));
         fputc('\n', to);
     } else {
         print_table(to, o);

@@ -4,6 +4,7 @@
 #include "core/run/trainer.h"
 
 #include "core/base/clock.h"
+#include "core/base/show.h"
 #include "kernels/cores.h"
 
 #include <inttypes.h>
@@ -37,7 +38,11 @@ static uint64_t resident(void)
 void zf_record_said(struct zf_trainer *t, const char *kind, const char *text)
 {
     zf_plain_text(&t->plain, "%s: %s", kind, text);
-    if (t->log) fprintf(t->log, "%s: %s\n", kind, text), fflush(t->log);
+    if (!t->log) return;
+    fprintf(t->log, "%s: ", kind);
+    zf_show_lines(t->log, text, strlen(text));
+    putc('\n', t->log);
+    fflush(t->log);
 }
 
 void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...)

@@ -1,6 +1,8 @@
 /* The numbers of a dataset, by the list of counters. */
 #include "core/run/report.h"
 
+#include "core/base/show.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -36,10 +38,10 @@ void zf_report_dataset(const char *name, const struct zf_dataset *d, bool detail
            name, d->rows, d->tokens, d->label_tokens, d->longest,
            100.0 * (double)d->tokens / ((double)d->rows * (double)(d->length ? d->length : 1)));
     if (!details) return;
-    if (d->layout) printf("  %-18s %s\n", "template", d->layout);
+    if (d->layout) zf_show_line(stdout, "  %-18s %s", "template", d->layout);
     for (const struct zf_data_counter *c = zf_data_counters; c->name; c++)
         printf("  %-18s %-10" PRIu64 " %s\n", c->name, zf_stats_count(&d->store->stats, c), c->meaning);
     printf("  %-18s %-10" PRIu64 " %s\n", "unlabelled_rows", d->unlabelled, "rows without a token to train on");
     print_lengths(&d->store->stats);
-    if (d->cached) printf("  %-18s %s\n", "cache", d->cached);
+    if (d->cached) zf_show_line(stdout, "  %-18s %s", "cache", d->cached);
 }

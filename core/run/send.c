@@ -3,6 +3,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/show.h"
 #include "core/run/client.h"
 #include "core/session/commands.h"
 
@@ -29,7 +30,8 @@ static bool said_yes(const char *question)
 {
     char line[16];
     if (!isatty(STDIN_FILENO)) return false;
-    fprintf(stderr, "%s\ndo it? [y/N] ", question);
+    zf_show_lines(stderr, question, strlen(question));
+    fputs("\ndo it? [y/N] ", stderr);
     return fgets(line, sizeof line, stdin) && (line[0] == 'y' || line[0] == 'Y');
 }
 
@@ -74,10 +76,11 @@ static enum zf_status converse(struct zf_client *c, const char *command, const s
     if (o->json) {
         json_object_del(answer, "id");
         json_object_set_new(answer, "run", json_string(c->run));
-        json_dumpf(answer, stdout, JSON_COMPACT);
+        json_dumpf(answer, stdout, JSON_COMPACT | JSON_ENSURE_ASCII);
         putchar('\n');
     } else if (ok) {
-        printf("%s\n", text ? text : "");
+        if (text) zf_show_lines(stdout, text, strlen(text));
+        putchar('\n');
     }
     enum zf_status s = ok ? ZF_OK : zf_fail(e, ZF_DIFFERENT, NULL, "%s", text ? text : "refused");
     json_decref(answer);

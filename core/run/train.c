@@ -2,6 +2,7 @@
 #include "core/run/train.h"
 
 #include "core/base/clock.h"
+#include "core/base/show.h"
 #include "core/config/run_cfg.h"
 #include "core/run/locate.h"
 #include "core/run/steer.h"
@@ -320,7 +321,8 @@ enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how
     bool over = false;
     enum zf_status s = identity(o, &who, &model, &data, e);
     if (!s) s = look_before(o, run, &who, how->take_over, &over, e);
-    if (!s && over) printf("%s: this run is over; nothing was changed. To train again take another directory with --set dir=NAME\n", run);
+    if (!s && over)
+        zf_show_line(stdout, "%s: this run is over; nothing was changed. To train again take another directory with --set dir=NAME", run);
     if (!s && !over) {
         s = zf_setup_model(&setup, o, e);
         if (!s) s = zf_setup_weights(&setup, e);

@@ -2,6 +2,7 @@
 #include "core/session/inspect_run.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/show.h"
 #include "core/session/lock.h"
 #include "core/session/rundir.h"
 #include "core/telemetry/eta.h"
@@ -115,19 +116,20 @@ static void put_number(FILE *to, const char *name, const json_t *line, const cha
     if (json_is_number(v))
         fprintf(to, "  %-14s %.6g\n", name, json_number_value(v));
     else if (json_is_string(v))
-        fprintf(to, "  %-14s %s\n", name, json_string_value(v));
+        zf_show_line(to, "  %-14s %s", name, json_string_value(v));
 }
 
 static void put_text(FILE *to, const struct view *v, const char *run)
 {
     const struct zf_run_facts *f = &v->facts;
     char age[32];
-    fprintf(to, "%s\n", run);
+    zf_show_line(to, "%s", run);
     if (v->lock == ZF_LOCK_LIVE && v->holder.pid)
-        fprintf(to, "  %-14s running: pid %lld on %s%s%s, for %s\n", "state", v->holder.pid, v->holder.host,
-                v->holder.job[0] ? ", job " : "", v->holder.job, zf_duration_text(zf_wall_clock() - v->holder.started, age, sizeof age));
+        zf_show_line(to, "  %-14s %s: pid %lld on %s%s%s, for %s", "state", v->state, v->holder.pid, v->holder.host,
+                     v->holder.job[0] ? ", job " : "", v->holder.job,
+                     zf_duration_text(zf_wall_clock() - v->holder.started, age, sizeof age));
     else
-        fprintf(to, "  %-14s %s\n", "state", v->state);
+        zf_show_line(to, "  %-14s %s", "state", v->state);
     fprintf(to, "  %-14s %llu", "step", (unsigned long long)f->last_step);
     if (f->steps) fprintf(to, " of %llu", (unsigned long long)f->steps);
     fputc('\n', to);
@@ -138,9 +140,9 @@ static void put_text(FILE *to, const struct view *v, const char *run)
     put_number(to, "valid_loss", v->valid, "loss");
     put_number(to, "accuracy", v->valid, "accuracy");
     if (f->attempts > 1) fprintf(to, "  %-14s %llu\n", "attempts", (unsigned long long)f->attempts);
-    if (f->last_export[0]) fprintf(to, "  %-14s %s\n", "last_export", f->last_export);
-    if (f->last_time[0]) fprintf(to, "  %-14s %s\n", "last_entry", f->last_time);
-    if (v->note[0]) fprintf(to, "  %-14s %s\n", "note", v->note);
+    if (f->last_export[0]) zf_show_line(to, "  %-14s %s", "last_export", f->last_export);
+    if (f->last_time[0]) zf_show_line(to, "  %-14s %s", "last_entry", f->last_time);
+    if (v->note[0]) zf_show_line(to, "  %-14s %s", "note", v->note);
 }
 
 enum zf_status zf_status_print(FILE *to, const char *run, bool json, struct zf_err *e)
@@ -173,7 +175,7 @@ static void put_list_row(FILE *to, const struct view *v, const char *name)
     if (v->step) snprintf(loss, sizeof loss, "%.4f", x);
     char steps[64];
     snprintf(steps, sizeof steps, "%llu%s", (unsigned long long)v->facts.last_step, of);
-    fprintf(to, "%-24s %-8s %13s  %9s  %s\n", name, v->state, steps, isnan(x) ? "nan" : loss, v->facts.last_time);
+    zf_show_line(to, "%-24s %-8s %13s  %9s  %s", name, v->state, steps, isnan(x) ? "nan" : loss, v->facts.last_time);
 }
 
 enum zf_status zf_list_print(FILE *to, const char *runs, bool json, struct zf_err *e)
@@ -204,7 +206,7 @@ enum zf_status zf_list_print(FILE *to, const char *runs, bool json, struct zf_er
     }
     free(items);
     if (!s && json) s = put_json(to, all, e);
-    if (!s && !json && !shown) fprintf(to, "no runs in %s\n", runs);
+    if (!s && !json && !shown) zf_show_line(to, "no runs in %s", runs);
     json_decref(all);
     return s;
 }

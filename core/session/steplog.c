@@ -1,6 +1,7 @@
 /* `log`: the steps of metrics.jsonl as a table. Two passes over the file, so that memory is a few bytes a step whatever a line holds. */
 #include "core/base/arena.h"
 #include "core/base/file.h"
+#include "core/base/show.h"
 #include "core/session/inspect_run.h"
 #include "core/telemetry/jsonl.h"
 
@@ -106,26 +107,27 @@ static char *cell_text(const json_t *v)
 static void put_csv(FILE *to, const char *s)
 {
     if (!strpbrk(s, ",\"\r\n")) {
-        fputs(s, to);
+        zf_show(to, s);
         return;
     }
     fputc('"', to);
-    for (; *s; s++) {
-        if (*s == '"') fputc('"', to);
-        fputc(*s, to);
+    for (size_t n; *s; s += n) { /* a quote is doubled */
+        n = strcspn(s, "\"");
+        zf_show_lines(to, s, n);
+        if (s[n] == '"') fputs("\"\"", to), n++;
     }
     fputc('"', to);
 }
 
 static void put_cell(FILE *to, const json_t *v, enum zf_log_format format, int width)
 {
-    char *s = cell_text(v), narrow[64];
+    char *s = cell_text(v), narrow[64], shown[1024];
     if (!s) return;
     if (format == ZF_LOG_CSV) {
         put_csv(to, s);
     } else {
         if (json_is_real(v)) snprintf(narrow, sizeof narrow, "%.6g", json_real_value(v));
-        fprintf(to, "%*s", width, json_is_real(v) ? narrow : s);
+        fprintf(to, "%*s", width, json_is_real(v) ? narrow : zf_text_show(shown, sizeof shown, s, strlen(s)));
     }
     free(s);
 }

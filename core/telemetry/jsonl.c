@@ -54,12 +54,31 @@ static void put_real(struct text *t, double x)
     put_word(t, s);
 }
 
+/* jansson escapes what is below a blank; DEL and U+0080 .. U+009F drive a terminal, too. */
+static void put_harmless(struct text *t, const char *s, size_t n)
+{
+    char escape[8];
+    size_t from = 0, at = 0;
+    while (at < n) {
+        const unsigned char *c = (const unsigned char *)s + at;
+        size_t length = c[0] == 0x7F ? 1 : c[0] == 0xC2 && at + 1 < n && c[1] < 0xA0 ? 2 : 0;
+        if (length) {
+            put(t, s + from, at - from);
+            snprintf(escape, sizeof escape, "\\u%04x", c[length - 1]);
+            put_word(t, escape);
+            from = at + length;
+        }
+        at += length ? length : 1;
+    }
+    put(t, s + from, n - from);
+}
+
 static void put_plain(struct text *t, const json_t *v)
 {
     size_t n = json_dumpb(v, NULL, 0, JSON_ENCODE_ANY | JSON_COMPACT);
     char *s = n ? malloc(n) : NULL;
     if (s && json_dumpb(v, s, n, JSON_ENCODE_ANY | JSON_COMPACT) == n)
-        put(t, s, n);
+        put_harmless(t, s, n);
     else
         t->failed = true;
     free(s);

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <sys/types.h>
 
-/* The value on one line, a newline at its end. Reals are the shortest text that reads back to the same double. To be freed; NULL: no
- * memory. */
+/* The value on one line, a newline at its end; controls of a terminal, C1's among them, are escaped. Reals are the shortest text that reads
+ * back to the same double. To be freed; NULL: no memory. */
 char *zf_jsonl_text(const json_t *value, size_t *size);
 
 struct zf_jsonl {

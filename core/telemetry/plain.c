@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/base/show.h"
 #include "core/telemetry/eta.h"
 
 /* How long a line may wait for a reader that is slow, not gone. */
@@ -68,15 +69,15 @@ void zf_plain_step(struct zf_plain *p, const struct zf_plain_step *s, double now
 
 void zf_plain_text(struct zf_plain *p, const char *fmt, ...)
 {
-    char line[2048];
+    char text[2048], line[3072]; /* an escape is longer than what it stands for; PIPE_BUF is 4096 */
     va_list ap;
     va_start(ap, fmt);
-    vsnprintf(line, sizeof line - 1, fmt, ap);
+    vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
-    for (char *c = line; *c; c++)
-        if ((unsigned char)*c < ' ' || *c == 127) *c = ' ';
-    size_t n = strlen(line);
-    while (n && line[n - 1] == ' ') n--;
+    for (char *c = text; (c = strpbrk(c, "\n\r\t"));) *c = ' ';
+    size_t n = strlen(text);
+    while (n && text[n - 1] == ' ') n--;
+    n = strlen(zf_text_show(line, sizeof line - 1, text, n));
     line[n++] = '\n';
     put(p, line, n, WAIT_TEXT_MS);
 }

@@ -31,7 +31,7 @@ struct zf_plain {
 void zf_plain_init(struct zf_plain *p, int fd, double every);
 /* Prints if it is the first or the last line, or if `every` seconds have passed at `now` (zf_clock). */
 void zf_plain_step(struct zf_plain *p, const struct zf_plain_step *s, double now, bool last);
-/* Any other line (validation, an export, why the run ended): always. Control characters become spaces. */
+/* Any other line (validation, an export, why the run ended): always. One line; what is in it cannot drive a terminal. */
 void zf_plain_text(struct zf_plain *p, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -32,23 +32,6 @@ enum zf_status zf_text_add(struct zf_text *t, const void *data, size_t size, str
     return ZF_OK;
 }
 
-size_t zf_utf8_length(const unsigned char *s, size_t size, size_t *bad)
-{
-    unsigned char c = s[0];
-    if (c < 0x80) return 1;
-    size_t length = c >= 0xC2 && c <= 0xDF ? 2 : c >= 0xE0 && c <= 0xEF ? 3 : c >= 0xF0 && c <= 0xF4 ? 4 : 0;
-    /* The second byte has the limits that exclude overlong forms, surrogates and what is above U+10FFFF. */
-    unsigned char low = c == 0xE0 ? 0xA0 : c == 0xF0 ? 0x90 : 0x80, high = c == 0xED ? 0x9F : c == 0xF4 ? 0x8F : 0xBF;
-    size_t good = 1;
-    while (good < length && good < size && s[good] >= low && s[good] <= high) {
-        good++;
-        low = 0x80;
-        high = 0xBF;
-    }
-    if (bad) *bad = good;
-    return length && good == length ? length : 0;
-}
-
 size_t zf_utf8_last(const unsigned char *s, size_t size)
 {
     size_t at = size ? size - 1 : 0;
@@ -88,14 +71,6 @@ size_t zf_utf8_check(const char *text, size_t size)
     return size;
 }
 
-uint32_t zf_utf8_decode(const unsigned char *s, size_t length)
-{
-    static const unsigned char lead[5] = {0, 0x7F, 0x1F, 0x0F, 0x07};
-    uint32_t c = s[0] & lead[length];
-    for (size_t i = 1; i < length; i++) c = c << 6 | (s[i] & 0x3F);
-    return c;
-}
-
 size_t zf_utf8_encode(char to[4], uint32_t c)
 {
     static const unsigned char lead[5] = {0, 0, 0xC0, 0xE0, 0xF0};
@@ -118,43 +93,6 @@ enum zf_status zf_utf8_lossy(struct zf_text *out, const char *text, size_t size,
         at += bad;
     }
     return ZF_OK;
-}
-
-static bool is_harmless(uint32_t c)
-{
-    bool control = c < 0x20 || (c >= 0x7F && c < 0xA0);
-    bool reorders = c == 0x200E || c == 0x200F || (c >= 0x202A && c <= 0x202E) || (c >= 0x2066 && c <= 0x2069) || c == 0x061C;
-    return !control && !reorders && c != 0x2028 && c != 0x2029;
-}
-
-size_t zf_text_show_one(char to[ZF_SHOWN], const char *s, size_t size, size_t *used)
-{
-    size_t n = zf_utf8_length((const unsigned char *)s, size, NULL);
-    uint32_t c = n ? zf_utf8_decode((const unsigned char *)s, n) : (unsigned char)*s;
-    *used = n ? n : 1;
-    if (n && is_harmless(c)) {
-        memcpy(to, s, n);
-        return n;
-    }
-    if (c == '\n' || c == '\t') return (size_t)snprintf(to, ZF_SHOWN, c == '\n' ? "\\n" : "\\t");
-    return (size_t)snprintf(to, ZF_SHOWN, c < 0x80 || !n ? "\\x%02x" : "\\u%04x", (unsigned)c & 0xFFFF);
-}
-
-void zf_text_show(char *to, size_t room, const char *text, size_t size)
-{
-    size_t n = 0, fits = 0; /* fits: bytes behind which there is room for the dots */
-    for (size_t at = 0, used; at < size; at += used) {
-        char one[ZF_SHOWN];
-        size_t length = zf_text_show_one(one, text + at, size - at, &used);
-        if (n + length >= room) {
-            memcpy(to + fits, "...", 4);
-            return;
-        }
-        memcpy(to + n, one, length);
-        n += length;
-        if (n + 3 < room) fits = n;
-    }
-    to[n] = 0;
 }
 
 bool zf_is_space(uint32_t c)

@@ -3,6 +3,8 @@
 #define ZF_TEXT_H
 
 #include "core/base/err.h"
+#include "core/base/show.h"
+#include "core/base/utf8.h"
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -17,10 +19,6 @@ enum zf_status zf_text_add(struct zf_text *t, const void *data, size_t size, str
 /* Grows *list to at least `need` elements of `element` bytes, doubling. */
 enum zf_status zf_grow(void **list, size_t *room, size_t need, size_t element, struct zf_err *e);
 
-/* Bytes of the well-formed character at s, 0 if there is none (size > 0; no surrogates, nothing overlong, at most U+10FFFF). If *bad is
- * given it gets the bytes that one U+FFFD stands for where there is none. */
-size_t zf_utf8_length(const unsigned char *s, size_t size, size_t *bad);
-
 /* Where the last character begins; 0 if there is none. At most 3 bytes before the last one, however malformed the text. */
 size_t zf_utf8_last(const unsigned char *s, size_t size);
 
@@ -33,18 +31,10 @@ uint32_t zf_utf8_only(const char *s, size_t size);
 
 /* Offset of the first byte that begins no well-formed character; size if there is none. */
 size_t zf_utf8_check(const char *s, size_t size);
-uint32_t zf_utf8_decode(const unsigned char *s, size_t length); /* a character that zf_utf8_length measured */
 size_t zf_utf8_encode(char to[4], uint32_t character);
 
 /* Appends s with every malformed part replaced by U+FFFD. */
 enum zf_status zf_utf8_lossy(struct zf_text *out, const char *s, size_t size, struct zf_err *e);
-
-/* Text for people, who may see it on a terminal: the character at s as it may be shown, itself or an escape (\n, \x1b, \u202e for what
- * would move other text, \xff for a byte of no character). Returns its size; *used gets the bytes of s that it stands for (size > 0). */
-enum { ZF_SHOWN = 8 };
-size_t zf_text_show_one(char to[ZF_SHOWN], const char *s, size_t size, size_t *used);
-/* All of a text, on one line, NUL-terminated: cut at a character, and "..." for the rest, where there is no room (8 at least). */
-void zf_text_show(char *to, size_t room, const char *text, size_t size);
 
 /* The classes are those of the libraries' Unicode versions: Oniguruma 6.9.8 has 14.0, utf8proc (here and in normalize.c) 13.0 or newer,
  * while the reference brings its own: up to 17.0 for regexes and Digits, about 9.0 for Punctuation, StripAccents, NFKC and NFKD. Letters,

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 
 import harness as h
 from harness import expect
@@ -152,6 +153,54 @@ def test_init_writes_a_run_cfg_that_check_accepts(folder):
     h.token_file(os.path.join(folder, "rows.safetensors"), 16, 32, 53)
     made = h.run("init", os.path.join(folder, "model"), os.path.join(folder, "rows.safetensors")).stdout
     h.run("check", h.write(os.path.join(folder, "made.cfg"), made))
+
+
+CONTROLS = "\x1b]0;pwned\x07 \x9b31m \x7f"
+
+
+def harmless(*texts):
+    for text in texts:
+        bad = [c for c in text if (ord(c) < 32 and c not in "\n\t") or 127 <= ord(c) < 160]
+        expect(not bad, "what drives a terminal", bad, repr(text[:600]))
+
+
+def test_texts_do_not_drive_a_terminal(folder):
+    """Names of runs and what is in their files, C0 and C1."""
+    h.text_file(folder)
+    runs = os.path.join(folder, "runs")
+    out = os.path.join(runs, CONTROLS)
+    os.makedirs(runs)
+    done = h.run(h.cfg(folder, train={"steps": 2}, at={"2": "mark a\x9b31mb"}), "--plain")
+    harmless(done.stdout, done.stderr)
+    expect("mark: a\\u009b31mb" in done.stdout, done.stdout)
+    shutil.move(os.path.join(folder, "out"), out)
+    for name in ("metrics.jsonl", "journal.jsonl"):
+        lines = h.json_lines(os.path.join(out, name))
+        for m in lines:
+            m.update({k: v + CONTROLS for k, v in m.items() if isinstance(v, str) and k not in ("type", "run", "reason")})
+            if m["type"] == "step":
+                m["words"] = "\n" + CONTROLS
+            if m["type"] == "end":
+                m["reason"] += CONTROLS
+        h.write(os.path.join(out, name), "".join(json.dumps(m, ensure_ascii=False) + "\n" for m in lines))
+    for words in (
+        ("status", out),
+        ("status", out, "--json"),
+        ("list", runs),
+        ("list", runs, "--json"),
+        ("log", out, "--fields", "step,words"),
+        ("log", out, "--fields", "step,words", "--csv"),
+        ("log", out, "--fields", "step,words", "--json"),
+        ("log", out, "--profile"),
+        ("log", out, "--profile", "--json"),
+    ):
+        done = h.run(*words)
+        harmless(done.stdout, done.stderr)
+        expect(words[1] != out or words[0] == "log" or "pwned" in done.stdout, words, done.stdout)
+        if "--json" in words:
+            json.loads(done.stdout)
+    expect(json.loads(h.run("status", out, "--json").stdout)["run"] == out, "JSON is not what it was")
+    harmless(h.run("log", os.path.join(runs, "no" + CONTROLS), code=2).stderr)
 
 
 def test_the_configs_of_the_repository_are_good(folder):
