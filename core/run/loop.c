@@ -374,6 +374,7 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
         enum zf_status s = asked_to_stop(t) && !last ? ZF_STOPPED
                            : last                    ? zf_session_at_end(t->session, &stop, e)
                                                      : zf_session_before_step(t->session, t->step + 1, &stop, e);
+        zf_lock_paused(t->lock, false);
         if (s == ZF_NUMERIC || (!s && stop)) { /* nobody answered a pause; or a client said stop */
             *end = s || t->ill ? ZF_END_NONFINITE : ZF_END_COMMAND;
             return ZF_OK;

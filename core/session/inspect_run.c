@@ -20,7 +20,7 @@ struct view {
     enum zf_lock_state lock;
     struct zf_lock_record holder;
     json_t *step, *valid; /* the newest lines of their kinds; NULL */
-    const char *state;    /* "running", "died", or how it ended */
+    const char *state;    /* "running", "paused", "died", or how it ended */
     char note[768];
 };
 
@@ -39,7 +39,9 @@ static enum zf_status look(struct view *v, const char *run, bool *found, struct 
     v->valid = zf_jsonl_last(metrics, "valid");
     free(metrics);
     if (v->lock == ZF_LOCK_LIVE) {
-        v->state = "running";
+        v->state = v->holder.paused ? "paused" : "running";
+        if (v->holder.paused)
+            snprintf(v->note, sizeof v->note, "no step is taken until somebody says so: zenflow-console send %s resume", run);
     } else if (v->facts.ended[0]) {
         v->state = v->facts.ended;
     } else {

@@ -23,6 +23,7 @@ struct zf_lock {
     char *path;
     struct zf_lock_record me;
     double last_beat; /* zf_clock */
+    bool due;         /* what the record says has changed */
 };
 
 static void read_word(const char *path, char *out, size_t size)
@@ -80,12 +81,12 @@ static int write_record(struct zf_lock *l)
     char text[RECORD + 1];
     r->heartbeat = zf_wall_clock();
     if (!getrusage(RUSAGE_SELF, &use)) r->peak_bytes = (double)use.ru_maxrss * 1024;
-    int n =
-        snprintf(text, sizeof text,
-                 "{\"host\":\"%s\",\"pid\":%lld,\"pid_start\":%lld,\"boot_id\":\"%s\",\"job\":\"%s\",\"started\":%.3f,\"heartbeat\":%.3f,"
-                 "\"step\":%llu,\"peak_bytes\":%.0f,\"limit_bytes\":%.0f,\"oom_kills\":%.0f,\"file_lock\":%s,\"socket\":\"%s\"}",
-                 r->host, r->pid, r->pid_start, r->boot_id, r->job, r->started, r->heartbeat, (unsigned long long)r->step, r->peak_bytes,
-                 r->limit_bytes, r->oom_kills, r->file_lock ? "true" : "false", r->socket);
+    int n = snprintf(
+        text, sizeof text,
+        "{\"host\":\"%s\",\"pid\":%lld,\"pid_start\":%lld,\"boot_id\":\"%s\",\"job\":\"%s\",\"started\":%.3f,\"heartbeat\":%.3f,"
+        "\"step\":%llu,\"peak_bytes\":%.0f,\"limit_bytes\":%.0f,\"oom_kills\":%.0f,\"file_lock\":%s,\"paused\":%s,\"socket\":\"%s\"}",
+        r->host, r->pid, r->pid_start, r->boot_id, r->job, r->started, r->heartbeat, (unsigned long long)r->step, r->peak_bytes,
+        r->limit_bytes, r->oom_kills, r->file_lock ? "true" : "false", r->paused ? "true" : "false", r->socket);
     memset(text + n, ' ', (size_t)(RECORD - n));
     text[RECORD - 1] = '\n';
     ssize_t put = pwrite(l->fd, text, RECORD, 0);
@@ -118,6 +119,7 @@ static enum content parse_record(struct zf_lock_record *r, const char *text, siz
         r->limit_bytes = zf_json_number(v, "limit_bytes", -1);
         r->oom_kills = zf_json_number(v, "oom_kills", -1);
         r->file_lock = json_is_true(json_object_get(v, "file_lock"));
+        r->paused = json_is_true(json_object_get(v, "paused"));
         snprintf(r->socket, sizeof r->socket, "%s", zf_json_text(v, "socket", ""));
     }
     json_decref(v);
@@ -329,11 +331,18 @@ enum zf_status zf_lock_beat(struct zf_lock *l, uint64_t step, struct zf_err *e)
 {
     struct zf_lock_record now;
     l->me.step = step;
-    if (zf_clock() - l->last_beat < ZF_LOCK_BEAT) return ZF_OK;
+    if (!l->due && zf_clock() - l->last_beat < ZF_LOCK_BEAT) return ZF_OK;
+    l->due = false;
     l->last_beat = zf_clock();
     if (read_record(l->fd, &now) == OURS && !same(&now, &l->me)) return busy(l->path, &now, true, false, e);
     write_record(l);
     return ZF_OK;
+}
+
+void zf_lock_paused(struct zf_lock *l, bool paused)
+{
+    l->due |= l->me.paused != paused;
+    l->me.paused = paused;
 }
 
 void zf_lock_release(struct zf_lock *l)

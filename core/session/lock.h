@@ -22,6 +22,7 @@ struct zf_lock_record {
     double peak_bytes, limit_bytes, oom_kills; /* below 0: not known */
     bool file_lock;                            /* the holder could lock the file: then an unlocked one means death */
     char socket[108];                          /* where it listens; "": nowhere, or not yet */
+    bool paused;                               /* it takes no steps until somebody says so */
 };
 
 enum zf_lock_state { ZF_LOCK_NONE, ZF_LOCK_LIVE, ZF_LOCK_DEAD };
@@ -50,6 +51,8 @@ bool zf_lock_elsewhere(const struct zf_lock_record *r);
 /* To be called at every step; writes every ZF_LOCK_BEAT seconds. ZF_BUSY: this process was stopped for so long that another machine
  * took the run over; it must end without touching the directory. Anything else that goes wrong is ignored. */
 enum zf_status zf_lock_beat(struct zf_lock *l, uint64_t step, struct zf_err *e);
+/* In the record from the next sign of life on, which is due then. */
+void zf_lock_paused(struct zf_lock *l, bool paused);
 void zf_lock_release(struct zf_lock *l); /* removes the file; NULL is fine */
 
 /* "the previous trainer (pid 7 on host h) ended without a clean stop at step 41; peak memory 3.10 GiB of a limit of 4.00 GiB". */

@@ -104,6 +104,10 @@ def test_refusals(folder):
     expect(not h.metrics(out, "warning"), h.metrics(out, "warning"))
 
 
+def state(out):
+    return json.loads(h.run("status", out, "--json").stdout)["state"]
+
+
 def test_pause_step_resume_stop(folder):
     path, out, p = live(folder)
     answer = send(out, "pause")
@@ -112,14 +116,18 @@ def test_pause_step_resume_stop(folder):
     time.sleep(0.3)
     expect(h.last_step(out) == first - 1, "it goes on")
     expect("paused" in send(out, "status"), "status")
+    wait(lambda: state(out) == "paused")
     expect(json.loads(h.run("status", out, "--json").stdout)["alive"], "not alive while it is paused")
+    expect("paused: pid" in h.run("status", out).stdout and " paused " in h.run("list", folder).stdout, "a pause is not told by files")
     send(out, "set", "lr", "0.02")
     send(out, "step", "2")
     wait(lambda: h.last_step(out) == first + 1)
     time.sleep(0.3)
     expect(h.last_step(out) == first + 1, "more than two steps")
+    wait(lambda: state(out) == "paused")
     send(out, "resume")
     h.wait_for_step(p, out, first + 4)
+    wait(lambda: state(out) == "running")
     rates = {m["step"]: m["learning_rate"] for m in h.metrics(out, "step")}
     expect(rates[first - 1] == 0.01 and rates[first] == 0.02, rates)
     send(out, "pause")
@@ -432,8 +440,10 @@ def test_a_run_on_another_machine(folder):
     p.kill()
     p.wait()
     record = json.load(open(os.path.join(out, "lock")))
-    record.update(host="elsewhere", boot_id="0" * 8 + "-0000-0000-0000-" + "0" * 12, heartbeat=time.time() + 30, socket="")
+    expect(record["paused"] is False, record)
+    record.update(paused=True, host="elsewhere", boot_id="0" * 8 + "-0000-0000-0000-" + "0" * 12, heartbeat=time.time() + 30, socket="")
     h.write(os.path.join(out, "lock"), json.dumps(record))
+    expect(state(out) == "paused", "a pause on another machine")
     f = h.start(path, "--plain")
     time.sleep(1.0 * h.SLOW)
     with open(os.path.join(out, "metrics.jsonl"), "a", encoding="utf-8") as m:
