@@ -2,8 +2,13 @@
 #include "core/config/run_cfg.h"
 #include "core/config/value.h"
 
+#include "core/base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* HIDDEN: as a comment. SCRATCH, MODEL: only without or with a model folder. */
 enum shown { PLAIN = 0, HIDDEN = 1, SCRATCH = 2, MODEL = 4 };
@@ -60,6 +65,71 @@ static char *quoted(const struct zf_option *row, const char *name)
     char *text = (char *)(size_t)name;
     struct zf_value v = {.text = name, .strings = {&text, 1}};
     return zf_value_text(row, &v);
+}
+
+/* What in `directory` is called nearly like `name`; for a folder, what has config.json. To be freed; NULL: nothing. */
+static char *near_name(const char *directory, const char *name, bool models)
+{
+    struct dirent **items = NULL;
+    int count = scandir(directory, &items, NULL, alphasort);
+    const char **names = calloc(count > 0 ? (size_t)count : 1, sizeof *names);
+    size_t n = 0;
+    for (int i = 0; names && i < count; i++) {
+        char *path = zf_path_join(directory, items[i]->d_name), *config = path ? zf_path_join(path, "config.json") : NULL;
+        bool meant = config && (models ? zf_file_exists(config) : zf_file_exists(path));
+        if (meant && items[i]->d_name[0] != '.') names[n++] = items[i]->d_name;
+        free(path);
+        free(config);
+    }
+    const char *near = n && *name ? zf_nearest(name, names, n) : n == 1 ? names[0] : NULL;
+    char *found = near ? strcmp(directory, ".") ? zf_path_join(directory, near) : strdup(near) : NULL;
+    for (int i = 0; i < count; i++) free(items[i]);
+    free(items);
+    free(names);
+    return found;
+}
+
+/* within: the nearest is looked for in the folder that `path` is, else beside it. */
+static enum zf_status not_there(const char *path, bool model, bool within, const char *what, struct zf_err *e)
+{
+    char *bare = strdup(path), *directory = NULL, *near = NULL;
+    for (size_t n = bare ? strlen(bare) : 0; n > 1 && bare[n - 1] == '/'; n--) bare[n - 1] = 0;
+    const char *slash = bare ? strrchr(bare, '/') : NULL;
+    if (bare) directory = within ? strdup(bare) : zf_path_directory(bare);
+    if (directory) near = near_name(directory, within ? "" : slash ? slash + 1 : bare, model);
+    zf_fail(e, ZF_FORMAT, path, "%s%s%s", what, near ? "; did you mean " : "", near ? near : "");
+    free(bare);
+    free(directory);
+    free(near);
+    return e->code;
+}
+
+static enum zf_status check_model(const char *model, struct zf_err *e)
+{
+    char *config = zf_path_join(model, "config.json");
+    bool there = config && zf_file_exists(config), folder = zf_directory_exists(model), file = zf_file_exists(model);
+    free(config);
+    return there    ? ZF_OK
+           : folder ? not_there(model, true, true, "MODEL is a folder without config.json; that of a Hugging Face model is expected", e)
+           : file
+               ? zf_fail(
+                     e, ZF_FORMAT, model,
+                     "MODEL is a file; a folder with config.json is expected, and DATA behind it; for a model from scratch: `init` alone, "
+                     "with this name as `train` in what it prints")
+               : not_there(model, true, false, "MODEL: there is no such folder; one with config.json is expected", e);
+}
+
+static enum zf_status check_data(const char *data, struct zf_err *e)
+{
+    if (zf_directory_exists(data)) return not_there(data, false, true, "DATA is a folder; a file is expected", e);
+    if (access(data, F_OK)) return not_there(data, false, false, "DATA: there is no such file", e);
+    return access(data, R_OK) ? zf_fail(e, ZF_FORMAT, data, "DATA: it cannot be read: %s", strerror(errno)) : ZF_OK;
+}
+
+enum zf_status zf_init_check(const char *model, const char *data, struct zf_err *e)
+{
+    if (model && *model) ZF_TRY(check_model(model, e));
+    return data && *data ? check_data(data, e) : ZF_OK;
 }
 
 enum zf_status zf_init_write(FILE *out, const char *model, const char *data, struct zf_err *e)

@@ -18,6 +18,10 @@ enum zf_status zf_run_cfg_read(struct zf_options *o, const char *path, struct zf
 enum zf_status zf_run_cfg_read_memory(struct zf_options *o, const char *text, size_t size, const char *name, const char *directory,
                                       struct zf_err_list *errors);
 
+/* Is MODEL a folder with config.json, DATA a file that can be read? ZF_FORMAT says what is there instead, and what is called nearly so.
+ * NULL and "" are not looked at. */
+enum zf_status zf_init_check(const char *model, const char *data, struct zf_err *e);
+
 /* A commented run.cfg that works, for a model folder (NULL: a small one from scratch) and a file of data (NULL: a name to be replaced). */
 enum zf_status zf_init_write(FILE *out, const char *model, const char *data, struct zf_err *e);
 

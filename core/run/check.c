@@ -1,5 +1,6 @@
 #include "core/run/check.h"
 
+#include "core/base/show.h"
 #include "core/run/report.h"
 #include "core/run/setup.h"
 #include "core/run/train.h"
@@ -9,7 +10,27 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static void print_json(const struct zf_setup *s, const struct zf_err *fit)
+/* What a start would find in the run directory. */
+struct outlook {
+    const char *would, *text;
+    struct zf_err why; /* code: what a start would end with at once */
+};
+
+static void look_ahead(struct outlook *l, const struct zf_options *o)
+{
+    bool over;
+    l->why = (struct zf_err){.code = ZF_OK};
+    enum zf_status s = zf_train_look(o, false, &over, &l->why);
+    l->would = s == ZF_BUSY ? "attach" : s ? "refuse" : over ? "nothing" : "begin";
+    l->text = s == ZF_BUSY ? "it would show the run that is there: a trainer is at work on it"
+              : s          ? "it would be refused"
+              : over
+                  ? "it would change nothing, as the run there is over, and show its recording in a terminal; to train again take another "
+                    "directory with --set dir=NAME"
+                  : "a fresh run would begin";
+}
+
+static void print_json(const struct zf_setup *s, const struct zf_err *fit, const struct outlook *l)
 {
     const struct zf_model_config *c = &s->config;
     json_t *notes = json_array(), *o = json_object();
@@ -25,6 +46,9 @@ static void print_json(const struct zf_setup *s, const struct zf_err *fit)
     json_object_set_new(o, "memory", zf_memory_plan_json(&s->plan, &s->limits));
     json_object_set_new(o, "fits", json_boolean(!fit));
     if (fit) json_object_set_new(o, "error", json_string(fit->message));
+    json_object_set_new(
+        o, "start",
+        json_pack("{s:s s:i s:s}", "would", l->would, "code", (int)l->why.code, "text", l->why.code ? l->why.message : l->text));
     json_object_set_new(o, "options", zf_options_json(s->o));
     json_object_set_new(o, "notes", notes);
     size_t size;
@@ -41,13 +65,13 @@ static void print_options(const struct zf_options *o)
         enum zf_option_id id = (enum zf_option_id)i;
         char *text = zf_options_is_default(o, id) ? NULL : zf_options_get_text(o, id), place[600];
         if (text)
-            printf("  %-20s %s%s%s\n", zf_option_table[i].name, text, o->origin[i].kind == ZF_ORIGIN_DEFAULT ? "" : "  from ",
-                   zf_origin_text(&o->origin[i], zf_option_table[i].name, place, sizeof place));
+            zf_show_line(stdout, "  %-20s %s%s%s", zf_option_table[i].name, text, o->origin[i].kind == ZF_ORIGIN_DEFAULT ? "" : "  from ",
+                         zf_origin_text(&o->origin[i], zf_option_table[i].name, place, sizeof place));
         free(text);
     }
 }
 
-static void print_text(const struct zf_setup *s, bool fits, bool over)
+static void print_text(const struct zf_setup *s, bool fits, const struct outlook *l)
 {
     const struct zf_model_config *c = &s->config;
     printf("%-14s %s, %zu parameters: %zu layers, hidden %zu, %zu heads (%zu key/value), ffn %zu, vocabulary %zu, context %zu, in %s\n",
@@ -61,27 +85,34 @@ static void print_text(const struct zf_setup *s, bool fits, bool over)
     if (s->steps)
         printf("%-14s %" PRIu64 " steps of %" PRId64 " sequences, %.3g epochs\n", "run", s->steps, s->o->batch_size,
                (double)s->total_rows / (double)s->train.rows);
-    printf("%-14s %s%s\n", "directory", s->o->dir, over ? " (its run is over: this run.cfg would change nothing)" : "");
+    zf_show_line(stdout, "%-14s %s", "directory", s->o->dir);
     zf_memory_plan_print(stdout, &s->plan, &s->limits);
     print_options(s->o);
-    for (size_t i = 0; i < s->notes.count; i++) printf("note           %s: %s\n", s->notes.list[i].where, s->notes.list[i].message);
-    if (fits) puts("all is well: nothing was trained, nothing was written");
+    for (size_t i = 0; i < s->notes.count; i++)
+        zf_show_line(stdout, "note           %s: %s", s->notes.list[i].where, s->notes.list[i].message);
+    printf("%-14s %s\n", "a start", l->text);
+    if (fits && !l->why.code) puts("all is well: nothing was trained, nothing was written");
 }
 
 enum zf_status zf_check_run(const struct zf_options *o, bool json, const volatile int *stop, struct zf_err *e)
 {
     struct zf_setup s = {0};
-    bool over;
-    ZF_TRY(zf_train_look(o, false, &over, e));
+    struct outlook ahead;
+    look_ahead(&ahead, o);
     enum zf_status status = zf_setup_model(&s, o, e);
     if (!status) status = zf_setup_weights(&s, e);
     if (!status) status = zf_setup_data(&s, stop, e);
     if (!status || (status == ZF_MEMORY && s.plan.total)) {
         if (json)
-            print_json(&s, status ? e : NULL);
+            print_json(&s, status ? e : NULL, &ahead);
         else
-            print_text(&s, !status, over);
+            print_text(&s, !status, &ahead);
     }
     zf_setup_free(&s);
-    return status;
+    if (!ahead.why.code) return status;
+    if (status) /* both are said; what is wrong with the files counts */
+        zf_err_print("note", &ahead.why);
+    else
+        *e = ahead.why;
+    return status ? status : e->code;
 }

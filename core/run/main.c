@@ -247,6 +247,7 @@ static enum zf_status init(struct zf_args *a, struct zf_err *e)
 {
     const char *model = zf_args_next(a), *data = zf_args_next(a);
     ZF_TRY(zf_args_done(a, e));
+    ZF_TRY(zf_init_check(model, data, e));
     return zf_init_write(stdout, model, data, e);
 }
 

@@ -155,6 +155,52 @@ def test_init_writes_a_run_cfg_that_check_accepts(folder):
     h.run("check", h.write(os.path.join(folder, "made.cfg"), made))
 
 
+def test_init_looks_for_what_it_is_given(folder):
+    os.makedirs(os.path.join(folder, "models"))
+    h.copy_model(folder, "llama-multi-query-hd20", os.path.join("models", "tiny-llama"))
+    h.text_file(folder)
+    for words, said in (
+        (("models/tiny-lama/",), ("no such folder", "did you mean models/tiny-llama")),
+        (("models",), ("without config.json", "did you mean models/tiny-llama")),
+        (("text.txt",), ("MODEL is a file", "DATA behind it")),
+        (("models/tiny-llama", "txt.txt"), ("DATA: there is no such file; did you mean text.txt",)),
+        (("models/tiny-llama", "models"), ("DATA is a folder",)),
+        (("nothing/at/all",), ("no such folder",)),
+    ):
+        done = h.run("init", *words, code=4, cwd=folder)
+        expect(all(s in done.stderr for s in said) and done.stdout == "", words, done.stderr, done.stdout)
+    expect("path = models/tiny-llama" in h.run("init", "models/tiny-llama", "text.txt", cwd=folder).stdout, "init")
+
+
+def test_check_tells_what_a_start_would_do(folder):
+    def check(code, *more):
+        out = h.run("check", path, *more, code=code)
+        report = json.loads(h.run("check", path, "--json", *more, code=code).stdout)
+        expect("memory " in out.stdout and "options " in out.stdout and report["start"]["code"] == code, "no table", out.stdout, report)
+        return report["start"]["would"], out
+
+    h.text_file(folder)
+    path, out = h.cfg(folder, train={"steps": 2, "valid_every": None}), os.path.join(folder, "out")
+    would, said = check(0)
+    expect(would == "begin" and "all is well" in said.stdout, would, said.stdout)
+    h.run(path)
+    would, said = check(0)
+    expect(would == "nothing" and "--set dir=NAME" in said.stdout, would, said.stdout)
+    would, said = check(1, "--set", "steps=9")
+    expect(would == "refuse" and "it would be refused" in said.stdout and "--set path=" in said.stderr, would, said.stdout, said.stderr)
+    expect(check(1, "--set", "seed=4")[0] == "refuse", "another run")
+    other = "dir=" + os.path.join(folder, "other")
+    p = h.start(path, "--plain", "--set", other, "--set", "steps=1000000")
+    h.wait_for_step(p, os.path.join(folder, "other"), 2)
+    would, said = check(8, "--set", other, "--set", "steps=1000000")
+    expect(would == "attach" and "it would show the run that is there" in said.stdout, would, said.stdout)
+    h.run("send", os.path.join(folder, "other"), "stop")
+    h.finish(p, 5)
+    os.remove(os.path.join(folder, "text.txt"))
+    done = h.run("check", path, "--set", "seed=4", code=4)
+    expect("text.txt" in done.stderr, done.stderr)
+
+
 CONTROLS = "\x1b]0;pwned\x07 \x9b31m \x7f"
 
 
