@@ -16,7 +16,7 @@
     X(MEMORY, 3, "does not fit in memory") \
     X(FORMAT, 4, "model, data or checkpoint unreadable") \
     X(STOPPED, 5, "ended early by a signal or a command, state saved") \
-    X(NUMERIC, 6, "numerical failure, last good state saved") \
+    X(NUMERIC, 6, "numerical failure; the weights are exported if they are finite") \
     X(IO, 7, "input/output") \
     X(BUSY, 8, "no live trainer there, or another one holds the run")
 

@@ -187,12 +187,14 @@ enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err 
     return zf_journal_append(t->journal, o, e);
 }
 
+static const char goes_on[] = "training goes on";
+
 /* In the middle of a run: a full disk costs this export, not the run. */
-static bool export_or_warn(struct zf_trainer *t, bool best)
+static bool export_or_warn(struct zf_trainer *t, bool best, const char *then)
 {
     struct zf_err e;
     if (!zf_trainer_export(t, best, &e)) return true;
-    zf_record_text(t, "warning", "step %" PRIu64 " was not exported, training goes on: %s: %s", t->step, e.where, e.message);
+    zf_record_text(t, "warning", "step %" PRIu64 " was not exported, %s: %s: %s", t->step, then, e.where, e.message);
     return false;
 }
 
@@ -202,13 +204,15 @@ static enum zf_status judge(struct zf_trainer *t, bool *enough, struct zf_err *e
     double loss;
     ZF_TRY(zf_trainer_validate(t, &loss, e));
     *enough = false;
+    if (!isfinite(loss))
+        zf_record_text(t, "warning", "the validation loss of step %" PRIu64 " is not finite; it counts as one that is no better", t->step);
     if (isfinite(loss) && (!t->best.any || loss < t->best.loss)) {
         t->best.any = true;
         t->best.loss = loss;
         t->best.step = t->step;
         t->best.worse = 0;
         if (!t->o->keep_best) return ZF_OK;
-        if (!export_or_warn(t, true)) return ZF_OK;
+        if (!export_or_warn(t, true, goes_on)) return ZF_OK;
         if (t->best.path && !(t->o->export_every && t->best.kept % (uint64_t)t->o->export_every == 0)) remove_export(t->best.path);
         free(t->best.path);
         t->best.path = strdup(t->exported);
@@ -255,50 +259,6 @@ static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, s
     return ZF_OK;
 }
 
-/* Where the documents of a training row come from: "FILE:LINE, FILE:LINE and 3 more". */
-static void describe_row(const struct zf_trainer *t, uint64_t row, char *out, size_t size)
-{
-    enum { NAMED = 3 };
-    struct zf_row_buffer buffer = {0};
-    struct zf_row r;
-    struct zf_err e;
-    size_t n = 0;
-    if (zf_dataset_read(&t->setup->train, row, &buffer, &r, &e)) r.documents = 0;
-    snprintf(out, size, "%s", r.documents ? "" : "an unknown place");
-    for (size_t i = 0; i < r.documents && i < NAMED && n < size; i++) {
-        char place[320];
-        n += (size_t)snprintf(out + n, size - n, "%s%s", i ? ", " : "",
-                              zf_dataset_place(&t->setup->train, &r.sources[i], place, sizeof place));
-    }
-    if (r.documents > NAMED && n < size) snprintf(out + n, size - n, " and %zu more", r.documents - NAMED);
-    zf_row_buffer_free(&buffer);
-}
-
-enum verdict { GO_ON, ASK, GIVE_UP };
-
-/* What a step without an update means. */
-static enum verdict not_applied(struct zf_trainer *t, const struct zf_step_record *r)
-{
-    t->skipped++;
-    if (!r->label_tokens) {
-        zf_record_text(t, "warning",
-                       "step %" PRIu64 " has no target token (rows %" PRIu64 " to %" PRIu64 " of the order); nothing was learned from it",
-                       r->step, r->first_row, r->last_row);
-        return GO_ON;
-    }
-    t->in_row++;
-    uint64_t row = zf_order_row(&t->order, r->first_row);
-    char place[1024];
-    describe_row(t, row, place, sizeof place);
-    /* fabs: a NaN's sign means nothing, and a loss has none */
-    zf_record_text(t, "warning",
-                   "step %" PRIu64 ": loss %g, gradient norm %g: not finite, not applied; it took rows %" PRIu64 " to %" PRIu64
-                   " of the order, the first of them row %" PRIu64 " of the data (%s)",
-                   r->step, fabs(r->loss), fabs(r->norm.norm), r->first_row, r->last_row, row, place);
-    if (t->o->nonfinite == ZF_NONFINITE_SKIP && t->in_row <= (uint64_t)t->o->max_skips) return GO_ON;
-    return t->o->nonfinite == ZF_NONFINITE_STOP || t->step >= t->setup->steps ? GIVE_UP : ASK;
-}
-
 /* What comes every so many steps. *enough: patience is over. */
 static enum zf_status periodic(struct zf_trainer *t, bool *enough, struct zf_err *e)
 {
@@ -307,7 +267,7 @@ static enum zf_status periodic(struct zf_trainer *t, bool *enough, struct zf_err
     t->owed = false;
     if (o->valid_every && t->setup->valid.rows && t->step % (uint64_t)o->valid_every == 0) ZF_TRY(judge(t, enough, e));
     if (*enough) return ZF_OK;
-    if (o->export_every && t->step % (uint64_t)o->export_every == 0) export_or_warn(t, false);
+    if (o->export_every && t->step % (uint64_t)o->export_every == 0) export_or_warn(t, false, goes_on);
     if (o->sample_every && t->step % (uint64_t)o->sample_every == 0) {
         enum zf_status s = zf_trainer_sample(t, o->sample_prompt, NULL, 0, e);
         if (s == ZF_STOPPED || s == ZF_BUSY) return s;
@@ -321,15 +281,16 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
     const struct zf_options *o = t->o;
     *over = true;
     if (!r->norm.apply) {
-        enum verdict v = not_applied(t, r);
+        enum zf_verdict v = zf_nonfinite_step(t, r);
         *end = ZF_END_NONFINITE;
-        if (v == GIVE_UP) return ZF_OK;
-        if (v == ASK) {
-            export_or_warn(t, false); /* the last good state is saved before anybody is waited for */
+        if (v == ZF_GIVE_UP) return ZF_OK;
+        if (v == ZF_ASK) {
+            export_or_warn(t, false, "the run waits"); /* the last good state is saved before anybody is waited for */
             zf_steer_ask(t);
         }
     } else {
         t->in_row = 0;
+        t->applied = r->step;
         t->clipped += r->norm.clip < 1;
         if (r->loss == 0 && !t->told_zero_loss) {
             t->told_zero_loss = true;
@@ -377,6 +338,7 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
         zf_lock_paused(t->lock, false);
         if (s == ZF_NUMERIC || (!s && stop)) { /* nobody answered a pause; or a client said stop */
             *end = s || t->ill ? ZF_END_NONFINITE : ZF_END_COMMAND;
+            t->answered = stop;
             return ZF_OK;
         }
         if (!s && t->step >= t->setup->steps && last) break;

@@ -66,7 +66,9 @@ static enum zf_status go_on(struct sampling *s, size_t room, struct zf_err *e)
         ZF_TRY(zf_cache_append(s->cache, s->ids.ids + s->ids.count - fresh, fresh, s->logits, e));
         ZF_TRY(zf_trainer_between(t, e));
         for (size_t k = 0; k < vocab; k++)
-            if (!isfinite(s->logits[k])) return zf_fail(e, ZF_DIFFERENT, "sample", "the logits are not finite");
+            if (!isfinite(s->logits[k]))
+                return zf_fail(e, ZF_DIFFERENT, "sample", "the logits are not finite after step %" PRIu64 "; the weights may be damaged",
+                               t->step);
         double draw = zf_uniform((uint64_t)t->o->seed, ZF_STREAM_SAMPLE, (uint32_t)t->step, i);
         int32_t id = zf_sample_token(s->logits, vocab, temperature, top_p, draw);
         if (id < 0) return zf_fail_memory(e, "the chances of the next token");

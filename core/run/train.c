@@ -189,39 +189,51 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
     return zf_trainer_load(t, e);
 }
 
+/* Why a run ends, in words; NULL: it is done. */
+static const char *end_text(const struct zf_trainer *t, enum zf_end end, char *buffer, size_t size)
+{
+    static const char *const texts[] = {
+        [ZF_END_PATIENCE] = "validation did not improve any more (patience)",
+        [ZF_END_SIGNAL] = "a signal asked to end; a step that was not complete is dropped",
+        [ZF_END_COMMAND] = "a command asked to end",
+        [ZF_END_TIME] = "max_time is over",
+        [ZF_END_NONFINITE] = NULL,
+    };
+    if (end != ZF_END_NONFINITE) return texts[end];
+    zf_nonfinite_why(t, t->ill, t->answered, buffer, size);
+    return buffer;
+}
+
 /* What every way of ending has in common: an export of the weights as they are, and a last line. */
 static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_err *e)
 {
     static const struct {
-        const char *reason, *text;
+        const char *reason;
         enum zf_status status;
     } ends[] = {
-        [ZF_END_DONE] = {"done", NULL, ZF_OK},
-        [ZF_END_PATIENCE] = {"done", "validation did not improve any more (patience)", ZF_OK},
-        [ZF_END_SIGNAL] = {"signal", "a signal asked to end; a step that was not complete is dropped", ZF_STOPPED},
-        [ZF_END_COMMAND] = {"stopped", "a command asked to end", ZF_STOPPED},
-        [ZF_END_TIME] = {"stopped", "max_time is over", ZF_STOPPED},
-        [ZF_END_NONFINITE] = {"error", NULL, ZF_NUMERIC},
+        [ZF_END_DONE] = {"done", ZF_OK},          [ZF_END_PATIENCE] = {"done", ZF_OK},
+        [ZF_END_SIGNAL] = {"signal", ZF_STOPPED}, [ZF_END_COMMAND] = {"stopped", ZF_STOPPED},
+        [ZF_END_TIME] = {"stopped", ZF_STOPPED},  [ZF_END_NONFINITE] = {"error", ZF_NUMERIC},
     };
-    static const char *const nonfinite[] = {
-        [ZF_NONFINITE_PAUSE] = "a step was not finite, and nobody answered the pause within `grace`, or the answer was stop; the weights "
-                               "are those of the last good step",
-        [ZF_NONFINITE_SKIP] = "more than max_skips steps in a row were not finite; the weights are those of the last good step",
-        [ZF_NONFINITE_STOP] = "a step was not finite, and nonfinite = stop; the weights are those of the last good step",
-    };
-    const char *text = end == ZF_END_NONFINITE ? nonfinite[t->o->nonfinite] : ends[end].text;
-    if (text) zf_record_text(t, ends[end].status == ZF_NUMERIC ? "error" : "note", "%s", text);
+    char why[320], done[sizeof e->message];
+    const char *text = end_text(t, end, why, sizeof why);
+    bool ill = end == ZF_END_NONFINITE;
+    if (text && !ill) zf_record_text(t, "note", "%s", text);
     enum zf_status s = zf_trainer_export(t, false, e);
+    if (s && s != ZF_NUMERIC) s = e->code = ZF_IO;
+    if (s || ill) {
+        zf_nonfinite_done(t, s ? e : NULL, done, sizeof done);
+        zf_record_text(t, "error", "%s%s%s", ill ? text : "", ill ? "; " : "", done);
+    }
     if (s) {
-        zf_record_text(t, "error", "the weights could not be exported: %s: %s", e->where, e->message);
-        if (s != ZF_NUMERIC) s = e->code = ZF_IO;
         zf_record_end(t, "error", s);
-        return s;
+        return ill || s == ZF_NUMERIC ? zf_fail(e, s, t->run, "%s%s%s", ill ? text : "", ill ? "; " : "", done) : s;
     }
     if (t->best.any && t->best.step != t->step)
         zf_record_text(t, "note", "the export is of the last step; the best validation loss was %.4f at step %" PRIu64 "%s", t->best.loss,
                        t->best.step, t->o->keep_best ? ", kept: export --step best takes it" : "");
     zf_record_end(t, ends[end].reason, ends[end].status);
+    if (ill) return zf_fail(e, ZF_NUMERIC, t->run, "%s; %s", text, done);
     return ends[end].status == ZF_OK ? ZF_OK : zf_fail(e, ends[end].status, t->run, "%s", text);
 }
 

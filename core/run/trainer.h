@@ -55,6 +55,7 @@ struct zf_trainer {
 
     uint64_t step;            /* completed */
     uint64_t skipped, in_row; /* steps that were not applied; the newest of them without a good one between */
+    uint64_t applied;         /* the newest step that was; 0: none */
     uint64_t clipped;         /* steps whose gradient was scaled down */
     struct {
         double loss;
@@ -70,6 +71,7 @@ struct zf_trainer {
     struct zf_moment exported_at, validated_at;
     bool told_zero_loss;
     bool ill;      /* paused because a step was not finite */
+    bool answered; /* a client ended that pause, and the run */
     double lonely; /* clock since which that pause has had no client */
 };
 
@@ -94,6 +96,14 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
 enum zf_status zf_trainer_between(void *trainer, struct zf_err *e);
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e);
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);
+
+/* nonfinite.c */
+enum zf_verdict { ZF_GO_ON, ZF_ASK, ZF_GIVE_UP };
+/* A step without an update: counts it, says what happened and what follows. */
+enum zf_verdict zf_nonfinite_step(struct zf_trainer *t, const struct zf_step_record *r);
+/* The end of a run whose last step was not finite: why; what was done (export: why there is none, NULL: there is) and what to do. */
+void zf_nonfinite_why(const struct zf_trainer *t, bool asked, bool answered, char *out, size_t size);
+void zf_nonfinite_done(const struct zf_trainer *t, const struct zf_err *export, char *out, size_t size);
 
 /* profile.c: takes the account of the compute lane as it is after a step. Writes what came together. */
 void zf_profile_see(struct zf_trainer *t);

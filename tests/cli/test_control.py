@@ -471,8 +471,11 @@ def test_non_finite_asks(folder):
         "data": {"train": "rows.safetensors"},
         "train": {"steps": 4, "batch_size": 4, "learning_rate": "1e-3"},
     }
-    h.run(h.cfg(folder, base=base, run={"dir": "alone", "grace": "0.5s"}), "--plain", code=6)
+    alone = h.run(h.cfg(folder, base=base, run={"dir": "alone", "grace": "0.5s"}), "--plain", code=6)
     expect(h.exports(os.path.join(folder, "alone")), "the last good state is not saved")
+    expect("the run waits for `resume` or `stop`; without a client it ends in 0.5 s (grace)" in alone.stdout, alone.stdout)
+    for text in (alone.stderr, alone.stdout):
+        expect("step 1 was not finite, and nobody answered within 0.5 s (grace); the weights as they were at the start are exported" in text, text)
     out = os.path.join(folder, "out")
     p = h.start(h.cfg(folder, base=base), "--plain", stdout=subprocess.DEVNULL)
     wait(lambda: os.path.exists(os.path.join(out, "control.sock")) and "not finite" in send(out, "status", code=(0, 8)))
@@ -481,6 +484,8 @@ def test_non_finite_asks(folder):
     wait(lambda: h.last_step(out) == 2 and "paused" in send(out, "status"))
     send(out, "stop")
     h.finish(p, 6)
+    said = h.metrics(out, "error")[-1]["text"]
+    expect("step 2 was not finite, and a client said stop" in said, said)
 
 
 def test_a_directory_that_is_moved_while_it_trains(folder):

@@ -243,12 +243,33 @@ def test_non_finite_is_shown_and_never_applied(folder):
     tensors[name] = (dtype, shape, h.pack("F32", [3e38 if i % 2 else -3e38 for i in range(len(data) // 4)]))
     h.write_tensors(model, tensors)
     done = h.run(path, "--plain", code=6)
+    expect("not applied; the run ends (nonfinite = stop); it took rows" in done.stdout, "what was done", done.stdout)
+    expect("step 1 was not finite, and nonfinite = stop; the weights as they were at the start are exported" in done.stderr, done.stderr)
     expect(re.search(r"not finite.* row \d+ of the data \([^ ]*\.safetensors row \d+\)", done.stdout), "the row's place", done.stdout)
     first = h.metrics(out, "step")[0]
     expect(first["loss"] in ("nan", "inf") or first["grad_norm"] in ("nan", "inf"), "not shown raw", first)
     expect(h.metrics(out)[-1]["type"] == "end" and h.metrics(out)[-1]["reason"] == "error", "last line", h.metrics(out)[-1])
     after = h.read_tensors(os.path.join(h.only_export(out), "model.safetensors"))
     expect(all(after[n] == t for n, t in tensors.items()), "the step was applied")
+
+
+def test_weights_that_are_not_finite_are_named(folder):
+    path, out = tokens_run(folder, train={"nonfinite": "skip", "max_skips": 1, "steps": 3})
+    model = os.path.join(folder, "model", "model.safetensors")
+    tensors = h.read_tensors(model)
+    name = "model.layers.0.mlp.down_proj.weight"
+    dtype, shape, data = tensors[name]
+    tensors[name] = (dtype, shape, h.pack("F32", [float("nan")] + list(h.unpack(tensors[name]))[1:]))
+    h.write_tensors(model, tensors)
+    done = h.run(path, "--plain", "--set", "grace=0.2s", code=6)
+    said = [m["text"] for m in h.metrics(out, "warning")]
+    expect(f"in the weights of {name}, not applied; skipped, 1 of at most 1 in a row" in said[0], said)
+    expect("not applied; more than 1 in a row (max_skips): the run waits" in said[1], said)
+    expect("step 2 was not exported, the run waits: " + name in said[2], said)
+    end = h.metrics(out, "error")[-1]["text"]
+    why = "step 2 was not finite, as were more than 1 in a row (max_skips), and nobody answered within 0.2 s (grace)"
+    expect(end.startswith(why) and f"nothing was exported: the weights of {name} are not finite" in end, end)
+    expect(end in done.stderr and h.exports(out) == [], done.stderr)
 
 
 def choices_run(folder, name, **changes):
