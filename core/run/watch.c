@@ -78,7 +78,7 @@ static void piece(struct pieces *p, const struct zf_span *s, double close)
 static void hand_out(struct zf_watch *w, int lane, const struct zf_span *s, size_t n, double close)
 {
     for (size_t i = 0; i < n; i++) {
-        if (w->trace.file && (!w->trace.over || s[i].start < w->trace.over))
+        if (w->trace.file && !w->trace.cut && (!w->trace.over || s[i].start < w->trace.over))
             zf_trace_span(w->trace.file, lane + 1, s[i].op, zf_phase_name(s[i].phase), s[i].wait, s[i].start, s[i].end, s[i].work);
         if (w->live) piece(&w->live->lane[lane], &s[i], close);
     }
@@ -96,6 +96,8 @@ void zf_watch_take(struct zf_trainer *t)
         hand_out(w, i, w->spans, n, close);
         if (w->trace.file && !w->trace.over) w->trace.lost += lost;
         if (w->live) w->live->lost += lost;
+        size_t most = (size_t)t->o->trace_bytes;
+        if (w->trace.file && most && zf_trace_size(w->trace.file) >= most) w->trace.cut = true;
     }
 }
 
@@ -105,13 +107,18 @@ static void trace_close(struct zf_trainer *t)
 {
     struct zf_watch *w = &t->watch;
     struct zf_err e;
+    char cut[96] = "", size[32];
     if (!w->trace.file) return;
+    if (w->trace.cut)
+        snprintf(cut, sizeof cut, "; it was cut in the last of them, at %s (trace_bytes)",
+                 zf_bytes_text(zf_trace_size(w->trace.file), size, sizeof size));
     if (zf_trace_close(w->trace.file, &e))
         warn(t, &e);
     else
-        zf_record_text(t, "note", "steps %" PRIu64 " to %" PRIu64 " traced: %s%s", w->trace.first, w->trace.last, w->trace.path,
+        zf_record_text(t, "note", "steps %" PRIu64 " to %" PRIu64 " traced: %s%s%s", w->trace.first, w->trace.last, w->trace.path, cut,
                        w->trace.lost ? " (with gaps: lanes did more than they can keep)" : "");
     w->trace.file = NULL;
+    w->trace.cut = false;
     w->trace.over = 0;
     free(w->trace.path);
     w->trace.path = NULL;
@@ -152,7 +159,10 @@ enum zf_status zf_watch_trace(struct zf_trainer *t, uint64_t steps, char *text, 
     uint64_t left = t->setup->steps - t->step;
     w->trace.wanted = t->step + 1;
     w->trace.last = t->step + (steps < left ? steps : left);
-    snprintf(text, room, "steps %" PRIu64 " to %" PRIu64 " will be traced into %s/traces", w->trace.wanted, w->trace.last, t->run);
+    char size[32];
+    snprintf(text, room, "steps %" PRIu64 " to %" PRIu64 " will be traced into %s/traces%s%s", w->trace.wanted, w->trace.last, t->run,
+             t->o->trace_bytes ? ", until the file has " : "",
+             t->o->trace_bytes ? zf_bytes_text((size_t)t->o->trace_bytes, size, sizeof size) : "");
     return ZF_OK;
 }
 
@@ -264,6 +274,10 @@ void zf_watch_end(struct zf_trainer *t)
         w->live = NULL;
     }
     if (w->trace.over) trace_close(t);
+    if (w->trace.cut && !w->trace.over && w->trace.last > t->step) {
+        w->trace.last = t->step;
+        zf_trace_mark(w->trace.file, "cut here: trace_bytes", w->ended);
+    }
     if (w->trace.file && t->step >= w->trace.last) w->trace.over = w->ended;
     if (!w->trace.file && !w->live) unwatch(t);
 }

@@ -30,6 +30,7 @@ struct zf_watch {
         uint64_t wanted, first, last; /* steps; wanted: the first of the next one, 0: none */
         double over;                  /* when its last step ended; 0: not yet */
         uint64_t lost;                /* spans */
+        bool cut;                     /* its file has reached trace_bytes */
     } trace;
 
     /* Whoever wants `lanes` lines sets listeners (0: nobody) and publish before a step. */

@@ -91,6 +91,12 @@ void zf_trace_mark(struct zf_trace *t, const char *name, double at)
     fprintf(t->to, ",\"cat\":\"step\",\"s\":\"g\",\"ts\":%.3f}", 1e6 * (at - t->origin));
 }
 
+size_t zf_trace_size(const struct zf_trace *t)
+{
+    off_t at = ftello(t->to);
+    return at > 0 ? (size_t)at : 0;
+}
+
 enum zf_status zf_trace_close(struct zf_trace *t, struct zf_err *e)
 {
     fputs("\n]}\n", t->to);

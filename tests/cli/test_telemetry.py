@@ -268,6 +268,17 @@ def test_traces(folder):
     check_trace(os.path.join(here, "last", "traces", "steps-00000012-00000014.json"), range(12, STEPS + 1), "zenflow")
 
 
+def test_a_trace_has_a_bound(folder):
+    out, text, _ = train(folder, "zenflow", {"trace_steps": "2-14", "trace_bytes": "4k"})
+    note = [m["text"] for m in h.metrics(out, "note") if "traced" in m["text"]]
+    expect(len(note) == 1 and note[0].startswith("steps 2 to 2 traced: ") and "cut in the last of them" in note[0], note)
+    path = os.path.join(out, "traces", "steps-00000002-00000014.json")
+    with open(path, encoding="utf-8") as f:
+        events = json.load(f)["traceEvents"]
+    marks = [e["name"] for e in events if e["ph"] == "i"]
+    expect(marks == ["step 2", "cut here: trace_bytes"], marks)
+
+
 def test_lanes_for_clients(folder):
     """Who listens on the socket gets busy intervals of each step, and the traces and scores that it asks for; the file gets no lanes."""
     h.text_file(folder)
