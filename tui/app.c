@@ -15,29 +15,29 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Frames a second: for data, fewer where they are large; and for a person: those may come close together, as keys do, but not on and on. On
- * a slow line the pause between frames is doubled until the terminal keeps up. */
+/* Frames: for data every so often, less often where they are large; for a person at once, out of a purse of bytes, so that a key that is
+ * held down scrolls at what the line can bear. On a slow line the pause between frames is doubled until the terminal keeps up. */
 #define DATA_EVERY 0.25
-#define DATA_BYTES 20000.0 /* a second, to the terminal */
-#define TYPING_RATE 10.0
-#define TYPING_BURST 5.0
+#define DATA_BYTES 20000.0   /* a second, to the terminal */
+#define PERSON_BYTES 40000.0 /* a second; as many at once */
 #define SLOWEST 4.0
 #define TAKE_SECONDS 0.02 /* of lines, then keys have their turn */
-#define TAKE_EVERY 0.05   /* lines may come a thousand times a second */
+#define TAKE_EVERY 0.1    /* lines may come a thousand times a second */
 #define ENDING 3.0        /* for the files to tell how the run ended */
 #define PASTE_PAUSE 1.0   /* after which a paste without an end is over */
 
 struct loop {
     struct zf_app *a;
     struct zf_keys keys;
-    double drawn, tokens, counted, pause; /* pause: between frames, below DATA_EVERY: a fast line */
-    double bytes;                         /* of a frame with new data, about */
-    double key_at;                        /* the last bytes */
-    double took;                          /* the last lines */
-    uint64_t version;                     /* of the data that was drawn */
-    double second;                        /* whole seconds of `now` that were drawn */
-    bool more;                            /* lines wait */
-    bool over;                            /* the feed has nothing more to say */
+    double drawn, sent, pause; /* the last frame with new data, the last frame; pause: between frames, below DATA_EVERY: a fast line */
+    double purse, counted;     /* bytes for what a person does; when it was filled */
+    double bytes;              /* of a frame with new data, about */
+    double key_at;             /* the last bytes */
+    double took;               /* the last lines */
+    uint64_t version;          /* of the data that was drawn */
+    double second;             /* whole seconds of `now` that were drawn */
+    bool more;                 /* lines wait */
+    bool over;                 /* the feed has nothing more to say */
     double ended_at;
     char stray[512];
     size_t stray_used, stray_lines;
@@ -114,7 +114,11 @@ static void take_lines(struct loop *l)
     struct zf_app *a = l->a;
     struct zf_err e = {0};
     bool watching = a->v.link == ZF_LINK_LIVE || a->v.link == ZF_LINK_FILES;
-    if (l->over) return;
+    if (l->over) { /* nothing new, but a matrix may be looked at whose columns of before are in the file */
+        if (a->v.link == ZF_LINK_ENDED || a->v.link == ZF_LINK_LOST)
+            a->feed->type->take(a->feed, &a->h, TAKE_SECONDS, &l->more, &e);
+        return;
+    }
     uint64_t before = a->h.version_of_data, step = a->h.step;
     if (!l->ended_at) {
         l->took = zf_clock();
@@ -162,7 +166,7 @@ static void compose(struct zf_app *a, int cols, int rows)
     a->c.glyphs = a->v.glyphs;
     a->v.now = a->feed->type->now(a->feed);
     a->v.said = a->said;
-    a->layout = zf_layout_of(&a->v, cols, rows, ZF_MESSAGE_ROWS);
+    a->layout = zf_layout_of(&a->v, a->c.cols, a->c.rows, ZF_MESSAGE_ROWS);
     zf_draw(&a->v, &a->layout, &a->c);
     a->c.cursor_x = a->c.cursor_y = -1;
     if (a->typing)
@@ -177,33 +181,49 @@ static double data_every(const struct loop *l)
     return fmin(1, fmax(DATA_EVERY, l->bytes / DATA_BYTES));
 }
 
+/* Seconds until a frame may go out, for a person or for data; at most 0: now. */
+static double frame_in(struct loop *l, bool person, double now)
+{
+    l->purse = fmin(PERSON_BYTES, l->purse + (now - l->counted) * PERSON_BYTES);
+    l->counted = now;
+    double wait = person ? -l->purse / PERSON_BYTES : l->drawn + data_every(l) - now;
+    return fmax(wait, l->sent + l->pause - now);
+}
+
 /* Draws if it is time; returns seconds until it will be, below 0: nothing to draw. */
 static double draw(struct loop *l, double now)
 {
     struct zf_app *a = l->a;
-    bool typed = a->dirty || (a->typing && zf_prompt_dirty());
+    bool acted = a->dirty || a->redraw, typed = a->typing && zf_prompt_dirty();
     bool ticks = !l->over && floor(a->feed->type->now(a->feed)) != l->second;
-    if (!typed && !ticks && a->h.version_of_data == l->version && !a->redraw) return -1;
-    l->tokens = fmin(TYPING_BURST, l->tokens + (now - l->counted) * TYPING_RATE);
-    l->counted = now;
-    double wait = typed || a->redraw ? (l->tokens >= 1 ? 0 : (1 - l->tokens) / TYPING_RATE) : l->drawn + data_every(l) - now;
-    if (wait < l->drawn + l->pause - now) wait = l->drawn + l->pause - now;
+    if (!acted && !typed && !ticks && a->h.version_of_data == l->version) return -1;
+    double wait = frame_in(l, acted || typed, now);
     if (wait > 0) return wait;
+    bool line_only = typed && !acted && a->c.cols; /* what the panels show has its own pace */
     int cols, rows;
     zf_screen_size(&cols, &rows);
     if (a->redraw) zf_screen_redraw();
-    compose(a, cols, rows);
-    l->drawn = now;
-    if (typed) l->tokens -= 1;
+    if (line_only)
+        zf_prompt_draw(&a->c, a->layout.prompt, true);
+    else
+        compose(a, cols, rows);
     uint64_t before = zf_screen_bytes();
-    if (!zf_screen_draw(&a->c, a->v.scheme)) { /* the terminal is behind */
+    bool out = zf_screen_draw(&a->c, a->v.scheme);
+    double bytes = (double)(zf_screen_bytes() - before);
+    l->sent = now;
+    if (!out) { /* the terminal is behind */
         l->pause = fmin(SLOWEST, fmax(0.05, 2 * l->pause));
-        a->dirty |= typed;
+        a->dirty |= acted || typed;
         return l->pause;
     }
-    if (!typed && !a->redraw) l->bytes += 0.25 * ((double)(zf_screen_bytes() - before) - l->bytes);
     l->pause = l->pause > 0.06 ? l->pause / 2 : 0;
+    if (acted || typed)
+        l->purse -= bytes;
+    else
+        l->bytes += 0.25 * (bytes - l->bytes);
+    if (line_only) return fmax(0, l->drawn + DATA_EVERY - now);
     a->dirty = a->redraw = false;
+    l->drawn = now;
     l->version = a->h.version_of_data;
     l->second = floor(a->v.now);
     return -1;
@@ -266,7 +286,10 @@ static void run(struct loop *l)
                 wait = l->key_at + ZF_KEY_WAIT - now;
             }
         }
-        if (a->pasting && now - l->key_at > PASTE_PAUSE) a->pasting = false;
+        if (a->pasting && now - l->key_at > PASTE_PAUSE) { /* its end was lost */
+            a->pasting = false;
+            zf_prompt_bytes((const unsigned char *)"\x1b[201~", 6);
+        }
         if (a->suspend) {
             a->suspend = false;
             a->redraw = true;
@@ -338,7 +361,7 @@ static void farewell(const struct zf_app *a)
 enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options *o, int *code, struct zf_err *e)
 {
     struct zf_app a = {.feed = feed, .o = o};
-    struct loop l = {.a = &a, .second = -1, .tokens = TYPING_BURST, .counted = zf_clock()};
+    struct loop l = {.a = &a, .second = -1, .purse = PERSON_BYTES, .counted = zf_clock()};
     struct zf_screen_facts facts;
     *code = ZF_OK;
     begin(&a, zf_replay_is(feed) ? ZF_LINK_REPLAY : o->elsewhere ? ZF_LINK_FILES : ZF_LINK_LIVE);

@@ -7,7 +7,7 @@
 
 struct zf_console_options {
     const char *run; /* the run directory */
-    bool read_only, no_mouse;
+    bool read_only;
     bool elsewhere;             /* its trainer is on another machine: the feed follows its files */
     double speed;               /* replay */
     uint64_t from;              /* replay */

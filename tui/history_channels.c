@@ -455,11 +455,12 @@ bool zf_history_take_watch(struct zf_history *h, const json_t *line)
 
 void zf_history_cut_channels(struct zf_history *h, uint64_t step)
 {
-    while (h->heat.used && h->heat.step[h->heat.used - 1] > step) {
+    bool any = false;
+    for (; h->heat.used && h->heat.step[h->heat.used - 1] > step; any = true) {
         h->heat.used--;
         h->heat.pending = h->heat.merged;
-        h->own.round++;
     }
+    for (size_t i = 0; any && i < h->matrices; i++) h->matrix[i].round = h->own.round; /* whatever comes begins a new column */
     struct zf_channel_map *p = &h->map;
     while (p->used) {
         size_t last = (p->at + ZF_CHANNEL_COLUMNS - 1) % ZF_CHANNEL_COLUMNS;

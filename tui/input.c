@@ -79,6 +79,9 @@ bool zf_app_prompt(struct zf_app *a)
 
 static void click(struct zf_app *a, const struct zf_key_event *k)
 {
+    if (a->dialog != ZF_DIALOG_NONE && (k->button == 64 || k->button == 65))
+        zf_app_dialog_key(a, k->button == 64 ? ZF_KEY_UP : ZF_KEY_DOWN);
+    if (a->dialog != ZF_DIALOG_NONE || k->button < 0) return;
     for (int i = 0; i < ZF_PANELS; i++) {
         struct zf_rect r = a->layout.panel[i];
         if (k->x < r.x || k->x >= r.x + r.cols || k->y < r.y || k->y >= r.y + r.rows) continue;
@@ -115,7 +118,6 @@ static void prompt_key(struct zf_app *a, const struct zf_key_event *k)
     } else {
         zf_prompt_bytes(k->bytes, k->size);
     }
-    a->dirty = true;
 }
 
 static void dashboard_key(struct zf_app *a, const struct zf_key_event *k)
@@ -150,7 +152,6 @@ void zf_app_key(struct zf_app *a, const struct zf_key_event *k)
     if (a->pasting) {
         if (a->typing && a->dialog == ZF_DIALOG_NONE) zf_prompt_bytes(k->bytes, k->size);
         if (k->key == ZF_KEY_PASTE_END) a->pasting = false;
-        a->dirty = true;
         return;
     }
     if (always(a, k) || k->key == ZF_KEY_PASTE_END) return;

@@ -73,7 +73,6 @@ static enum zf_status take_looks(struct zf_args *a, struct zf_console_options *o
         size_t count;
         const char **to;
     } looks[] = {{"--theme", zf_scheme_names, ZF_SCHEMES, &o->theme}, {"--glyphs", zf_glyph_names, ZF_GLYPH_SETS, &o->glyphs}};
-    o->no_mouse = zf_args_flag(a, "--no-mouse");
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         ZF_TRY(zf_args_value(a, looks[i].flag, looks[i].to, e));
         bool known = !*looks[i].to;

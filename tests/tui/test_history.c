@@ -226,6 +226,8 @@ static void channels(void **unused)
     say(&h, "{\"type\":\"resume\",\"step\":20}");
     assert_int_equal(h.heat.used, 2);
     assert_int_equal(h.map.used, 1);
+    score_line(&h, "score", 32, all, (double[]){0.5, 0.5, 0.5}, 3); /* once more, beside what was before the cut */
+    assert_true(h.heat.used == 3 && h.heat.step[1] == 18 && h.matrix[1].energy_column[1] == 0.75f);
     for (uint64_t s = 1; s <= 5000; s++) score_line(&h, "score", 100 + s, all, (double[]){0.25, (double)(s % 2), 0.5}, 3);
     assert_true(h.heat.used <= ZF_HEAT_COLUMNS && h.heat.used > ZF_HEAT_COLUMNS / 2 && h.heat.merged == 8);
     assert_true(h.heat.step[h.heat.used - 1] == 5100);
