@@ -419,11 +419,16 @@ static void course(struct zf_session *s, const struct zf_command *c, const char 
     free(done);
 }
 
+static bool able(const struct zf_session *s, enum zf_command_id id)
+{
+    return s->trainer.can && s->trainer.act && s->trainer.can(s->trainer.ctx, id);
+}
+
 static enum zf_status act(struct zf_session *s, const struct zf_command *c, const char *text, const struct zf_author *who, bool yes,
                           struct zf_verdict *v, struct zf_err *e)
 {
     char answer[ANSWER] = "done";
-    if (!s->trainer.can || !s->trainer.act || !s->trainer.can(s->trainer.ctx, c->id)) {
+    if (!able(s, c->id)) {
         zf_verdict_set(v, false, "%s: refused: %s", c->row->name, c->row->without);
         return ZF_OK;
     }
@@ -470,7 +475,7 @@ enum zf_status zf_session_execute(struct zf_session *s, const char *text, const 
     } else if (c.row->who != ZF_WHO_TRAINER) {
         zf_verdict_set(v, false, "%s: it is no command for here%s", c.row->name,
                        c.row->who == ZF_WHO_CONSOLE ? ", but the console's own" : "; ask the run itself");
-    } else if (c.row->allowed == ZF_ALLOWED_PAUSED && !s->paused) {
+    } else if (c.row->allowed == ZF_ALLOWED_PAUSED && !s->paused && able(s, c.id)) { /* nobody pauses for what cannot be done */
         zf_verdict_set(v, false, "%s: only while paused; `pause` first", c.row->name);
     } else {
         switch (c.id) {
