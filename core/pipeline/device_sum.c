@@ -5,7 +5,7 @@
 
 #include <stdlib.h>
 
-static enum zf_status make_room(struct zf_pipeline *p, struct zf_matrix *x, size_t rows, struct zf_err *e)
+enum zf_status zf_pipeline_make_sum(struct zf_pipeline *p, struct zf_matrix *x, size_t rows, struct zf_err *e)
 {
     void *got;
     if (x->device_sum_rows >= rows) return ZF_OK; /* else new owners have just been assigned: lanes are idle */
@@ -26,7 +26,7 @@ void zf_pipeline_free_sum(struct zf_pipeline *p, struct zf_matrix *x)
 enum zf_status zf_pipeline_sum_on_device(struct zf_pipeline *p, struct zf_matrix *x, float clip, struct zf_err *e)
 {
     size_t rows = zf_cpu_rows(x), most = p->down.bytes / (x->length * zf_dtype_size(p->policy.bus));
-    ZF_TRY(make_room(p, x, rows, e));
+    ZF_TRY(zf_pipeline_make_sum(p, x, rows, e));
     if (!x->open.count) ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->lowered, e)); /* the last window's sum has left */
     for (size_t first = 0, n; first < rows; first += n) {
         unsigned turn = p->down.turn++ % ZF_RING;

@@ -63,6 +63,7 @@ double zf_update_ahead(const struct zf_pipeline *p, const struct zf_matrix *x, c
 /* device_sum.c: this step's gradient into the open window's sum; that sum on its way down, where the window ends */
 enum zf_status zf_pipeline_sum_on_device(struct zf_pipeline *p, struct zf_matrix *x, float clip, struct zf_err *e);
 enum zf_status zf_pipeline_lower_sum(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e);
+enum zf_status zf_pipeline_make_sum(struct zf_pipeline *p, struct zf_matrix *x, size_t rows, struct zf_err *e);
 void zf_pipeline_free_sum(struct zf_pipeline *p, struct zf_matrix *x);
 
 /* show.c */
@@ -74,6 +75,19 @@ void zf_pipeline_share(struct zf_pipeline *p); /* the device has the CPU half's 
 enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e);
 
 /* owners.c */
+/* An array of a half's rows; cols: elements of a row. By slots, or (an f32 device half's master is the weight itself) by channel. */
+struct zf_array {
+    float *base;
+    size_t cols;
+    bool by_channel;
+};
+enum { ZF_ARRAYS = 4 }; /* master, m, v, t */
+void zf_half_arrays(const struct zf_pipeline *p, const struct zf_matrix *x, const struct zf_half *h, struct zf_array out[ZF_ARRAYS]);
+/* n rows of device memory, which fit a piece of the ring, to and from host memory. Lanes are idle; waits. */
+enum zf_status zf_pipeline_fetch(struct zf_pipeline *p, const float *base, size_t cols, const uint32_t *list, size_t n, float *host,
+                                 struct zf_err *e);
+enum zf_status zf_pipeline_store(struct zf_pipeline *p, float *base, size_t cols, const uint32_t *list, size_t n, const float *host,
+                                 struct zf_err *e);
 enum zf_status zf_pipeline_select(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e); /* with this step's scores; waits */
 enum zf_status zf_pipeline_masters_of(void *ctx, const struct zf_param *param, float *out, bool *elsewhere, struct zf_err *e);
 /* The model's own block of masters is given back when nobody needs it any more. */

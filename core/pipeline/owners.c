@@ -42,21 +42,13 @@ static void best_first(const double *score, uint32_t *all, size_t count, size_t 
 
 /* ---- rows of a half, to and from plain host memory ---- */
 
-/* An array of a half's rows; stride: elements of a row. by: slots, or (an f32 device half's master is the weight itself) channels. */
-struct array {
-    float *base;
-    size_t cols;
-    bool by_channel;
-};
-enum { ARRAYS = 4 }; /* master, m, v, t */
-
-static void arrays_of(const struct zf_pipeline *p, const struct zf_matrix *x, const struct zf_half *h, struct array out[ARRAYS])
+void zf_half_arrays(const struct zf_pipeline *p, const struct zf_matrix *x, const struct zf_half *h, struct zf_array out[ZF_ARRAYS])
 {
     bool weights = h == &x->device && p->model->dtype == ZF_F32;
-    out[0] = (struct array){weights ? zf_matrix_weights(p, x->param) : h->master, x->length, weights};
-    out[1] = (struct array){h->m, x->length, false};
-    out[2] = (struct array){h->v, x->length, false};
-    out[3] = (struct array){(float *)(void *)h->t, 1, false};
+    out[0] = (struct zf_array){weights ? zf_matrix_weights(p, x->param) : h->master, x->length, weights};
+    out[1] = (struct zf_array){h->m, x->length, false};
+    out[2] = (struct zf_array){h->v, x->length, false};
+    out[3] = (struct zf_array){(float *)(void *)h->t, 1, false};
 }
 
 static enum zf_status send_list(struct zf_pipeline *p, const uint32_t *list, size_t n, struct zf_err *e)
@@ -65,9 +57,8 @@ static enum zf_status send_list(struct zf_pipeline *p, const uint32_t *list, siz
     return zf_pipeline_copy(p, p->compute, p->list, p->list_seen, n * sizeof *list, e);
 }
 
-/* n rows of device memory, which fit a piece of the ring, to `host`. Waits. */
-static enum zf_status fetch(struct zf_pipeline *p, const float *base, size_t cols, const uint32_t *list, size_t n, float *host,
-                            struct zf_err *e)
+enum zf_status zf_pipeline_fetch(struct zf_pipeline *p, const float *base, size_t cols, const uint32_t *list, size_t n, float *host,
+                                 struct zf_err *e)
 {
     ZF_TRY(send_list(p, list, n, e));
     ISSUE(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = p->down.piece[0], .from = base, .from_list = p->list, .rows = n,
@@ -76,8 +67,8 @@ static enum zf_status fetch(struct zf_pipeline *p, const float *base, size_t col
     return p->device->type->lane_sync(p->compute, e);
 }
 
-static enum zf_status store(struct zf_pipeline *p, float *base, size_t cols, const uint32_t *list, size_t n, const float *host,
-                            struct zf_err *e)
+enum zf_status zf_pipeline_store(struct zf_pipeline *p, float *base, size_t cols, const uint32_t *list, size_t n, const float *host,
+                                 struct zf_err *e)
 {
     ZF_TRY(send_list(p, list, n, e));
     ZF_TRY(zf_pipeline_copy(p, p->compute, p->up.piece[0], host, n * cols * sizeof *host, e));
@@ -91,21 +82,21 @@ struct way {
     uint32_t channel, from, to; /* slots */
 };
 
-static void gather_host(const struct array *a, const struct way *w, size_t n, float *out)
+static void gather_host(const struct zf_array *a, const struct way *w, size_t n, float *out)
 {
     for (size_t i = 0; i < n; i++) memcpy(out + i * a->cols, a->base + w[i].from * a->cols, a->cols * sizeof *out);
 }
 
-static void scatter_host(const struct array *a, const struct way *w, size_t n, const float *in)
+static void scatter_host(const struct zf_array *a, const struct way *w, size_t n, const float *in)
 {
     for (size_t i = 0; i < n; i++) memcpy(a->base + w[i].to * a->cols, in + i * a->cols, a->cols * sizeof *in);
 }
 
 /* Rows that the device half gives (down) and takes (up), some at a time: where they only change places, the two are of equal number and
  * each writes where the other was read. numbers: scratch for as many. */
-static enum zf_status exchange(struct zf_pipeline *p, const struct array from_device[ARRAYS], const struct array to_cpu[ARRAYS],
-                               const struct way *down, size_t downs, const struct array from_cpu[ARRAYS],
-                               const struct array to_device[ARRAYS], const struct way *up, size_t ups, struct zf_err *e)
+static enum zf_status exchange(struct zf_pipeline *p, const struct zf_array from_device[ZF_ARRAYS], const struct zf_array to_cpu[ZF_ARRAYS],
+                               const struct way *down, size_t downs, const struct zf_array from_cpu[ZF_ARRAYS],
+                               const struct zf_array to_device[ZF_ARRAYS], const struct way *up, size_t ups, struct zf_err *e)
 {
     size_t cols = from_device[1].cols ? from_device[1].cols : from_cpu[1].cols, most = p->down.bytes / (cols * sizeof(float));
     size_t all = downs > ups ? downs : ups;
@@ -116,15 +107,15 @@ static enum zf_status exchange(struct zf_pipeline *p, const struct array from_de
     enum zf_status s = buffer && list ? ZF_OK : zf_fail_memory(e, "channels that change owner");
     for (size_t at = 0; !s && at < all; at += most) {
         size_t d = at < downs ? (downs - at < most ? downs - at : most) : 0, u = at < ups ? (ups - at < most ? ups - at : most) : 0;
-        for (int k = 0; !s && k < ARRAYS; k++) {
+        for (int k = 0; !s && k < ZF_ARRAYS; k++) {
             float *a = buffer, *b = buffer + most * cols;
             for (size_t i = 0; i < d; i++) list[i] = from_device[k].by_channel ? down[at + i].channel : down[at + i].from;
-            if (d) s = fetch(p, from_device[k].base, from_device[k].cols, list, d, a, e);
+            if (d) s = zf_pipeline_fetch(p, from_device[k].base, from_device[k].cols, list, d, a, e);
             if (s) break;
             gather_host(&from_cpu[k], up + at, u, b);
             scatter_host(&to_cpu[k], down + at, d, a);
             for (size_t i = 0; i < u; i++) list[i] = to_device[k].by_channel ? up[at + i].channel : up[at + i].to;
-            if (u) s = store(p, to_device[k].base, to_device[k].cols, list, u, b, e);
+            if (u) s = zf_pipeline_store(p, to_device[k].base, to_device[k].cols, list, u, b, e);
         }
     }
     free(buffer);
@@ -133,12 +124,12 @@ static enum zf_status exchange(struct zf_pipeline *p, const struct array from_de
 }
 
 /* Rows that stay on the device, into new memory. */
-static enum zf_status keep_on_device(struct zf_pipeline *p, const struct array from[ARRAYS], const struct array to[ARRAYS],
+static enum zf_status keep_on_device(struct zf_pipeline *p, const struct zf_array from[ZF_ARRAYS], const struct zf_array to[ZF_ARRAYS],
                                      const uint32_t *slots, size_t n, struct zf_err *e)
 {
     if (!n) return ZF_OK;
     ZF_TRY(send_list(p, slots, n, e));
-    for (int k = 0; k < ARRAYS; k++)
+    for (int k = 0; k < ZF_ARRAYS; k++)
         if (!from[k].by_channel)
             ISSUE(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = to[k].base, .from = from[k].base, .from_list = p->list,
                   .rows = n, .cols = from[k].cols);
@@ -213,14 +204,14 @@ static enum zf_status rebuild(struct zf_pipeline *p, struct zf_matrix *x, const 
                               struct zf_err *e)
 {
     struct zf_matrix next = *x;
-    struct array from_device[ARRAYS], from_cpu[ARRAYS], to_device[ARRAYS], to_cpu[ARRAYS];
+    struct zf_array from_device[ZF_ARRAYS], from_cpu[ZF_ARRAYS], to_device[ZF_ARRAYS], to_cpu[ZF_ARRAYS];
     bool master = p->model->dtype != ZF_F32;
     ZF_TRY(zf_half_alloc(p, &next.device, true, count, x->length, master, e));
     enum zf_status s = zf_half_alloc(p, &next.cpu, false, x->channels - count, x->length, true, e);
-    arrays_of(p, x, &x->device, from_device);
-    arrays_of(p, x, &x->cpu, from_cpu);
-    arrays_of(p, &next, &next.device, to_device);
-    arrays_of(p, &next, &next.cpu, to_cpu);
+    zf_half_arrays(p, x, &x->device, from_device);
+    zf_half_arrays(p, x, &x->cpu, from_cpu);
+    zf_half_arrays(p, &next, &next.device, to_device);
+    zf_half_arrays(p, &next, &next.cpu, to_cpu);
     if (!s) s = keep_on_device(p, from_device, to_device, a->kept, a->keeps, e);
     if (!s) s = exchange(p, from_device, to_cpu, a->down, a->downs, from_cpu, to_device, a->up, a->ups, e);
     if (s) {
@@ -231,7 +222,7 @@ static enum zf_status rebuild(struct zf_pipeline *p, struct zf_matrix *x, const 
     size_t rest = 0;
     for (size_t r = 0; r < x->cpu.rows; r++) {
         if (chosen[x->order[x->device.rows + r]]) continue;
-        for (int k = 0; k < ARRAYS; k++)
+        for (int k = 0; k < ZF_ARRAYS; k++)
             memcpy(to_cpu[k].base + rest * to_cpu[k].cols, from_cpu[k].base + r * from_cpu[k].cols, to_cpu[k].cols * sizeof(float));
         rest++;
     }
@@ -264,7 +255,7 @@ static enum zf_status found(struct zf_pipeline *p, struct zf_matrix *x, const ui
     size_t most = p->down.bytes / (x->length * sizeof(float));
     for (size_t r = 0, some; r < x->cpu.rows; r += some) {
         some = x->cpu.rows - r < most ? x->cpu.rows - r : most;
-        ZF_TRY(fetch(p, block, x->length, x->order + count + r, some, x->cpu.master + r * x->length, e));
+        ZF_TRY(zf_pipeline_fetch(p, block, x->length, x->order + count + r, some, x->cpu.master + r * x->length, e));
     }
     return ZF_OK;
 }
@@ -318,7 +309,7 @@ static enum zf_status unstage(struct zf_pipeline *p, struct zf_matrix *x, const 
         s = zf_pipeline_statistics(p, x, from, to, kept, true, x->up.rule.beta2, e);
         if (!s) s = p->host->type->lane_sync(p->cpu, e);
     }
-    if (!s && p->policy.optimistic && gone) s = store(p, x->channel, 1, left, gone, moments, e);
+    if (!s && p->policy.optimistic && gone) s = zf_pipeline_store(p, x->channel, 1, left, gone, moments, e);
     free(slot);
     free(moments);
     return s;
@@ -334,9 +325,9 @@ enum zf_status zf_pipeline_assign(struct zf_pipeline *p, struct zf_matrix *x, co
         ZF_TRY(plan_make(&a, x, chosen, count, e));
         enum zf_status s = leave(p, x, &a, e);
         if (!s && a.downs == a.ups) {
-            struct array device[ARRAYS], cpu[ARRAYS];
-            arrays_of(p, x, &x->device, device);
-            arrays_of(p, x, &x->cpu, cpu);
+            struct zf_array device[ZF_ARRAYS], cpu[ZF_ARRAYS];
+            zf_half_arrays(p, x, &x->device, device);
+            zf_half_arrays(p, x, &x->cpu, cpu);
             s = exchange(p, device, cpu, a.down, a.downs, cpu, device, a.up, a.ups, e);
         } else if (!s) {
             s = rebuild(p, x, &a, chosen, count, e);
@@ -407,8 +398,8 @@ enum zf_status zf_pipeline_masters_of(void *ctx, const struct zf_param *param, f
         ZF_TRY(zf_pipeline_copy(p, p->compute, out, v->state.master, param->cols * sizeof *out, e));
         return p->device->type->lane_sync(p->compute, e);
     }
-    struct array device[ARRAYS];
-    arrays_of(p, x, &x->device, device);
+    struct zf_array device[ZF_ARRAYS];
+    zf_half_arrays(p, x, &x->device, device);
     for (size_t s = 0; s < x->device.rows; s++) {
         size_t channel = x->order[s], slot = device[0].by_channel ? channel : s;
         ZF_TRY(zf_pipeline_copy(p, p->compute, out + channel * x->length, device[0].base + slot * x->length, x->length * sizeof *out, e));
