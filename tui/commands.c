@@ -296,29 +296,13 @@ static void suspend(struct zf_app *a, const char *args)
     a->suspend = true;
 }
 
-/* After a y: write over a file that is there. */
-static void replace(struct zf_app *a, const char *args)
-{
-    struct zf_command c;
-    struct zf_err e = {0};
-    char *line = NULL;
-    if (asprintf(&line, "write %s", args) < 0) return;
-    enum zf_status s = zf_command_parse(&c, line, &e);
-    c.yes = true;
-    if (!s) s = zf_app_own(a, &c, &e);
-    if (s) zf_app_say(a, ZF_STYLE_BAD, "refused: %s", e.message);
-    zf_command_free(&c);
-    free(line);
-}
-
 static const struct {
     const char *name;
     void (*run)(struct zf_app *a, const char *args);
-} dots[] = {{".prompt", prompt},   {".filter", filter},         {".help", help},      {".leave", leave},
-            {".focus", focus},     {".smooth", next_smoothing}, {".span", span},      {".pan", pan},
-            {".live", live},       {".cursor", cursor},         {".move", move},      {".enter", enter},
-            {".pause", pause_run}, {".speed", speed},           {".seek", seek},      {".mouse", mouse},
-            {".redraw", redraw},   {".suspend", suspend},       {".replace", replace}};
+} dots[] = {
+    {".prompt", prompt},   {".filter", filter}, {".help", help}, {".leave", leave},   {".focus", focus},   {".smooth", next_smoothing},
+    {".span", span},       {".pan", pan},       {".live", live}, {".cursor", cursor}, {".move", move},     {".enter", enter},
+    {".pause", pause_run}, {".speed", speed},   {".seek", seek}, {".mouse", mouse},   {".redraw", redraw}, {".suspend", suspend}};
 
 static void run_dot(struct zf_app *a, const char *line)
 {

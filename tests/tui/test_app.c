@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* --- stand-ins for the terminal --- */
@@ -392,22 +393,31 @@ static void test_help_is_whole(void **state)
 static void test_writing(void **state)
 {
     (void)state;
-    char path[] = "/tmp/zf-app-XXXXXX", command[128];
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    snprintf(command, sizeof command, "write loss %s.csv", path);
-    zf_app_command(&app, command);
-    assert_true(seen("written"));
-    zf_app_command(&app, command);
-    assert_int_equal(app.dialog, ZF_DIALOG_ASK); /* it is there now */
-    zf_app_dialog_key(&app, 'y');
-    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
-    assert_true(seen("written"));
+    static const char *const names[] = {"plain.csv", "two words.csv", "a \"b\" \\ c.csv", "\"q\".csv"};
+    static const char *const typed[] = {"plain.csv", "two words.csv", "a \\\"b\\\" \\\\ c.csv", "\\\"q\\\".csv"};
+    char folder[] = "/tmp/zf-app-XXXXXX", path[64], command[128];
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(command, sizeof command, "write loss \"%s/%s\"", folder, typed[i]);
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        zf_app_command(&app, command);
+        assert_true(seen("written"));
+        assert_int_equal(access(path, R_OK), 0);
+        zf_app_command(&app, command);
+        assert_int_equal(app.dialog, ZF_DIALOG_ASK); /* it is there now */
+        assert_int_equal(truncate(path, 0), 0);
+        zf_app_dialog_key(&app, 'y');
+        assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+        assert_true(seen("written"));
+        struct stat st;
+        assert_true(!stat(path, &st) && st.st_size > 0);
+        snprintf(command, sizeof command, "write! loss \"%s/%s\"", folder, typed[i]);
+        zf_app_command(&app, command); /* not asked */
+        assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+        assert_int_equal(unlink(path), 0);
+    }
     assert_int_equal(fake.count, 0);
-    snprintf(command, sizeof command, "%s.csv", path);
-    unlink(command);
-    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 /* Everything a key can do, in any order, at any size. */
