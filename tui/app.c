@@ -115,8 +115,7 @@ static void take_lines(struct loop *l)
     struct zf_err e = {0};
     bool watching = a->v.link == ZF_LINK_LIVE || a->v.link == ZF_LINK_FILES;
     if (l->over) { /* nothing new, but a matrix may be looked at whose columns of before are in the file */
-        if (a->v.link == ZF_LINK_ENDED || a->v.link == ZF_LINK_LOST)
-            a->feed->type->take(a->feed, &a->h, TAKE_SECONDS, &l->more, &e);
+        if (a->v.link == ZF_LINK_ENDED || a->v.link == ZF_LINK_LOST) a->feed->type->take(a->feed, &a->h, TAKE_SECONDS, &l->more, &e);
         return;
     }
     uint64_t before = a->h.version_of_data, step = a->h.step;
@@ -332,6 +331,7 @@ static void begin(struct zf_app *a, enum zf_link link)
     a->v.link = link;
     a->v.said = a->said;
     a->options_asked = true;
+    a->watched = SIZE_MAX;
     a->notes_seen = SIZE_MAX;
     a->dirty = true;
 }

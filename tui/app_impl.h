@@ -44,6 +44,7 @@ struct zf_app {
     char said[64];
     json_t *option_rows;
     bool options_asked; /* are to be asked for again */
+    size_t watched;     /* the matrix whose scores we asked for in full; SIZE_MAX: none */
     double status_at;   /* when it was asked for last */
 
     const char *note_seen; /* text of the newest note that was looked at */
@@ -73,7 +74,7 @@ int zf_app_panel(const char *name); /* name or number; -1 */
 void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpose purpose);
 void zf_app_answers(struct zf_app *a);
 void zf_app_news(struct zf_app *a); /* after lines have come */
-/* Questions of our own: what the trainer does, its options. Returns seconds until it wants to be called again; below 0: never. */
+/* Questions of our own: what the trainer does, its options, scores of the matrix that is looked at. Returns seconds until it wants to be called again; below 0: never. */
 double zf_app_curious(struct zf_app *a, double now);
 
 /* dialog.c */

@@ -178,9 +178,21 @@ void zf_app_answers(struct zf_app *a)
     }
 }
 
+/* The trainer shall tell the matrix that is looked at in full, and no other; whatever made it one. */
+static void watch_what_is_shown(struct zf_app *a)
+{
+    size_t wanted = a->v.shown[ZF_PANEL_CHANNELS] ? a->v.matrix : SIZE_MAX;
+    if (wanted == a->watched || (wanted >= a->h.matrices && wanted != SIZE_MAX) || a->waiting_count >= ZF_WAITING_MOST / 2) return;
+    char *command = zf_command_join((const char *const[]){"watch", wanted == SIZE_MAX ? "none" : a->h.matrix[wanted].name}, 2);
+    if (command) zf_app_send(a, command, false, ZF_FOR_NOBODY);
+    free(command);
+    a->watched = wanted;
+}
+
 double zf_app_curious(struct zf_app *a, double now)
 {
     if (a->v.link != ZF_LINK_LIVE) return -1;
+    watch_what_is_shown(a);
     if (a->options_asked && a->waiting_count < ZF_WAITING_MOST / 2) {
         a->options_asked = false;
         zf_app_send(a, "show --json", false, ZF_FOR_OPTIONS);

@@ -143,7 +143,7 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
         zf_watch_score(t);
         snprintf(text, room, "a `score` line comes with step %" PRIu64, t->step + 1);
     } else if (c->id == ZF_CMD_watch) {
-        s = zf_watch_matrix(t, c->word[0], text, room, e);
+        s = zf_watch_matrix(t, c->client, c->word[0], text, room, e);
     } else if (c->id == ZF_CMD_sample) {
         s = zf_trainer_sample(t, c->word[0], text, room, e);
     } else if (c->id == ZF_CMD_select) {

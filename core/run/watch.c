@@ -4,6 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/session/session.h"
 #include "core/telemetry/jsonl.h"
 
 #include <inttypes.h>
@@ -171,7 +172,29 @@ void zf_watch_score(struct zf_trainer *t)
     t->watch.score_asked = true;
 }
 
-enum zf_status zf_watch_matrix(struct zf_trainer *t, const char *name, char *text, size_t room, struct zf_err *e)
+/* Those who left, and this one. */
+static void forget_watchers(struct zf_trainer *t, uint64_t client)
+{
+    struct zf_watch *w = &t->watch;
+    size_t kept = 0;
+    for (size_t i = 0; i < w->watchers; i++)
+        if (w->watcher[i].client != client && zf_session_has_client(t->session, w->watcher[i].client)) w->watcher[kept++] = w->watcher[i];
+    w->watchers = kept;
+}
+
+size_t zf_watch_matrices(struct zf_trainer *t, size_t *out)
+{
+    struct zf_watch *w = &t->watch;
+    size_t n = 0, k;
+    forget_watchers(t, 0);
+    for (size_t i = 0; i < w->watchers; i++) {
+        for (k = 0; k < n && out[k] != w->watcher[i].matrix; k++) continue;
+        if (k == n) out[n++] = w->watcher[i].matrix;
+    }
+    return n;
+}
+
+enum zf_status zf_watch_matrix(struct zf_trainer *t, uint64_t client, const char *name, char *text, size_t room, struct zf_err *e)
 {
     const struct zf_pipeline *p = &t->pipeline;
     const char **names = malloc((p->matrices + 1) * sizeof *names), *near;
@@ -184,11 +207,13 @@ enum zf_status zf_watch_matrix(struct zf_trainer *t, const char *name, char *tex
     if (i == p->matrices && strcmp(name, "none") != 0)
         return zf_fail(e, ZF_USAGE, name, "there is no such matrix%s%s%s", near ? "; did you mean " : "", near ? near : "",
                        near ? "?" : "; a name as in `select` lines is expected");
-    t->watch.matrix = i < p->matrices ? i : SIZE_MAX;
-    if (i < p->matrices)
-        snprintf(text, room, "scores of %s, with every `score` line (now, every score_every steps, at selections)", name);
-    else
-        snprintf(text, room, "no matrix is watched");
+    forget_watchers(t, client);
+    snprintf(text, room, "this client watches no matrix");
+    if (i == p->matrices) return ZF_OK;
+    if (t->watch.watchers == ZF_WATCHERS) return zf_fail(e, ZF_DIFFERENT, name, "%d clients watch already", ZF_WATCHERS);
+    t->watch.watcher[t->watch.watchers++] = (struct zf_watcher){client, i};
+    snprintf(text, room,
+             "scores of %s, with every `score` line (now, every score_every steps, at selections), as long as this client stays", name);
     return ZF_OK;
 }
 
@@ -288,7 +313,6 @@ void zf_watch_open(struct zf_trainer *t)
 {
     struct zf_watch *w = &t->watch;
     struct zf_err e;
-    w->matrix = SIZE_MAX;
     if (t->o->tensorboard) {
         char *folder = zf_path_join(t->run, "tensorboard");
         enum zf_status s = folder ? zf_tensorboard_open(&w->tensorboard, folder, t->step + 1, &e) : zf_fail_memory(&e, "a path");

@@ -186,6 +186,16 @@ unsigned zf_control_clients(struct zf_control *c)
     return n;
 }
 
+bool zf_control_has(struct zf_control *c, uint64_t client)
+{
+    bool has = false;
+    if (!c || !client) return false;
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < CLIENTS; i++) has |= c->client[i].number == client;
+    pthread_mutex_unlock(&c->lock);
+    return has;
+}
+
 uint64_t zf_control_lost(struct zf_control *c)
 {
     if (!c) return 0;

@@ -236,6 +236,8 @@ enum zf_status zf_session_may_wait(const struct zf_command *c, struct zf_err *e)
 {
     if (c->row->who == ZF_WHO_CONSOLE) return zf_fail(e, ZF_USAGE, c->row->name, "it is the console's own command; nobody would see it");
     if (c->row->who == ZF_WHO_READ) return zf_fail(e, ZF_USAGE, c->row->name, "it only answers, and nobody would be there to read it");
+    if (c->id == ZF_CMD_watch)
+        return zf_fail(e, ZF_USAGE, c->row->name, "it is for a client that listens, as long as that stays; it cannot be put off");
     if (c->row->arguments == ZF_ARGS_STEP_COMMAND)
         return zf_fail(e, ZF_USAGE, c->row->name, "a step that names a step; the command alone is expected");
     return ZF_OK;
@@ -478,6 +480,7 @@ enum zf_status zf_session_execute(struct zf_session *s, const char *text, const 
     } else if (c.row->allowed == ZF_ALLOWED_PAUSED && !s->paused && able(s, c.id)) { /* nobody pauses for what cannot be done */
         zf_verdict_set(v, false, "%s: only while paused; `pause` first", c.row->name);
     } else {
+        c.client = who->client;
         switch (c.id) {
         case ZF_CMD_set: bad = change(s, &c, who, yes, false, v, e); break;
         case ZF_CMD_undo: bad = undo(s, who, v, e); break;

@@ -10,6 +10,7 @@
 
 struct zf_author {
     char by[16], user[64];
+    uint64_t client; /* of control.h; 0: none */
 };
 
 struct zf_later {

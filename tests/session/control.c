@@ -354,6 +354,7 @@ static void scripted(void **state)
     expect_answer(&w, "at 1 set clip_norm 5", "ok: before step 1");
     expect_answer(&w, "at 7 set lr 7e-5", "ok: before step 7");
     expect_answer(&w, "at 4 status", "no: only answers");
+    expect_answer(&w, "at 4 watch m", "no: cannot be put off");
     expect_answer(&w, "at 4 at 5 pause", "no: command alone");
     expect_answer(&w, "at 4 set lr 100", "no? nothing was planned");
     assert_true(train(4));

@@ -135,6 +135,7 @@ static int open_app(void **state)
     app.v.run = "out";
     app.v.said = app.said;
     app.v.link = ZF_LINK_LIVE;
+    app.watched = SIZE_MAX;
     assert_true(zf_canvas_resize(&app.c, 100, 30));
     line(
         "{\"type\":\"start\",\"version\":\"0\",\"model\":\"m\",\"parameters\":9,\"device\":\"host\",\"strategy\":\"zenflow\",\"attempt\":1,"
@@ -390,6 +391,43 @@ static void test_help_is_whole(void **state)
     assert_int_equal(app.dialog, ZF_DIALOG_NONE);
 }
 
+/* The trainer tells the matrix that is looked at in full, no other, and none when none is. */
+static void test_watching(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *does, *sends; /* NULL: nothing */
+    } rows[] = {{".enter", "watch layers.0.q"},
+                {"", NULL},
+                {".enter", "watch none"},
+                {".enter", "watch layers.0.q"},
+                {"panel channels", "watch none"}, /* hidden */
+                {"panel channels", "watch layers.0.q"},
+                {"watch layers.0.k", NULL}, /* is sent as it was typed */
+                {"panel channels", "watch none"},
+                {"watch layers.0.k", NULL}, /* shows the panel */
+                {"watch nothing", NULL},
+                {"watch none", NULL},
+                {".enter", "watch layers.0.q"}};
+    app.v.focus = ZF_PANEL_CHANNELS;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        zf_app_command(&app, rows[i].does);
+        app.v.focus = ZF_PANEL_CHANNELS;
+        int before = fake.count;
+        fake.asked[0] = 0;
+        zf_app_curious(&app, 0);
+        assert_string_equal(fake.asked, rows[i].sends ? rows[i].sends : "");
+        assert_int_equal(fake.count, before + (rows[i].sends != NULL));
+        app.waiting_count = app.waiting_count ? (free(app.waiting[0].command), 0) : 0;
+        app.status_at = 0;
+    }
+    app.v.link = ZF_LINK_ENDED; /* nobody to ask */
+    zf_app_command(&app, ".enter");
+    fake.asked[0] = 0;
+    assert_true(zf_app_curious(&app, 0) < 0);
+    assert_string_equal(fake.asked, "");
+}
+
 static void test_writing(void **state)
 {
     (void)state;
@@ -536,6 +574,7 @@ int main(void)
                                        TEST(leaving),
                                        TEST(a_recording),
                                        TEST(help_is_whole),
+                                       TEST(watching),
                                        TEST(writing),
                                        TEST(storm),
                                        TEST(hostile_words),
