@@ -214,7 +214,8 @@ void zf_app_news(struct zf_app *a)
     if (!from && a->notes_seen <= n->count) from = a->notes_seen < n->count ? a->notes_seen : n->count;
     for (size_t i = from; i < n->count; i++) {
         const struct zf_note *one = &n->list[i];
-        if (one->kind == ZF_NOTE_CHANGE) a->options_asked = true;
+        /* a note may say that something was put off */
+        if (one->kind == ZF_NOTE_CHANGE || one->kind == ZF_NOTE_NOTE || one->kind == ZF_NOTE_WARNING) a->options_asked = true;
         if (a->v.link == ZF_LINK_REPLAY || !one->text) continue;
         if (one->kind == ZF_NOTE_ERROR || one->kind == ZF_NOTE_WARNING)
             zf_app_pass(a, one->kind == ZF_NOTE_ERROR ? ZF_STYLE_BAD : ZF_STYLE_WARN, one->text);

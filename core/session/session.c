@@ -121,7 +121,6 @@ static enum zf_status do_due(struct zf_session *s, bool *any, struct zf_err *e)
     *any = true;
     pthread_mutex_lock(&s->lock);
     memmove(s->later, s->later + 1, --s->later_count * sizeof *s->later);
-    s->waiting = s->later_count;
     pthread_mutex_unlock(&s->lock);
     snprintf(l.author.by, sizeof l.author.by, "at");
     enum zf_status bad = l.step == s->next ? zf_session_execute(s, l.command, &l.author, true, &v, e) : ZF_OK;
