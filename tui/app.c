@@ -350,12 +350,14 @@ static void finish(struct zf_app *a)
 static void farewell(const struct zf_app *a)
 {
     const char *run = a->o->run;
+    bool ended = a->v.link == ZF_LINK_ENDED;
     if (a->gone) return;
+    char *words = ended || a->v.link == ZF_LINK_LOST ? zf_farewell(run, ended, a->h.step) : NULL;
     if (a->v.link == ZF_LINK_LIVE)
         printf("left %s at step %llu; the run goes on: `zenflow-console attach %s`\n", run, (unsigned long long)a->h.step, run);
-    else if (a->v.link == ZF_LINK_ENDED || a->v.link == ZF_LINK_LOST)
-        printf("%s: step %llu, %s\n", run, (unsigned long long)a->h.step, zf_status_text((enum zf_status)a->code));
+    if (words) fputs(words, stdout);
     fflush(stdout);
+    free(words);
 }
 
 enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options *o, int *code, struct zf_err *e)

@@ -91,5 +91,7 @@ char *zf_app_help(const struct zf_app *a);              /* keys and commands; to
 /* outcome.c: how a run ended, from its files: text to be freed, NULL: it has not ended (or they do not tell yet), or no memory. `ended`: its
  * `end` line has been seen. step: the newest that was seen. */
 char *zf_outcome(const char *run, bool ended, uint64_t step, int *code);
+/* The last words on the terminal: that, and what to type next. To be freed; NULL: no memory. */
+char *zf_farewell(const char *run, bool ended, uint64_t step);
 
 #endif

@@ -124,6 +124,8 @@ def test_watch_and_steer(folder):
         t.wait("s stop")
         t.keys("s")
         expect(t.exit() == 5, "stopped", t.text())
+        t.wait("(console) stopped it. Its weights: ")
+        t.wait("to go on from there: ")
     expect(h.metrics(out)[-1]["reason"] == "stopped", h.metrics(out)[-1])
     expect([m["option"] for m in h.metrics(out, "change")] == ["topk_ratio", "update_interval"], h.metrics(out, "change"))
     expect({m["by"] for m in h.metrics(out, "change")} == {"console"}, "by", text)
@@ -196,7 +198,8 @@ def test_ends(folder):
         t.wait("last step")
         t.keys("q")
         expect(t.exit() == 0, t.text())
-        t.wait("step 3, done")
+        t.wait("ended at step 3: it has reached its last step")
+        t.wait("lets its model speak")
     with Terminal(folder, path) as t:  # it is over: its recording
         t.wait(lambda s: step_of(s) == 3)
         t.command("set lr 1e-3")

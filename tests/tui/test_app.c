@@ -505,6 +505,10 @@ static void test_outcomes(void **state)
         const char *says;
     } rows[] = {{"{\"type\":\"end\",\"step\":40,\"reason\":\"done\",\"code\":0}\n", 0, "last step"},
                 {"{\"type\":\"end\",\"step\":4,\"reason\":\"signal\"}\n", 5, "a signal asked"},
+                {"{\"type\":\"end\",\"step\":4,\"reason\":\"stopped\"}\n", 5, "max_time"},
+                {"{\"type\":\"command\",\"step\":4,\"command\":\"stop\",\"by\":\"console\",\"user\":\"anna\"}\n"
+                 "{\"type\":\"end\",\"step\":4,\"reason\":\"stopped\"}\n",
+                 5, "at step 4: anna (console) stopped it."},
                 {"{\"type\":\"end\",\"step\":4,\"reason\":\"error\",\"code\":7}\n", 7, "disk is full"}};
     snprintf(path, sizeof path, "%s/trainer.log", run);
     assert_int_equal(zf_file_write_atomic(path, "a\nb\nlast words: the disk is full\n", 33, &e), ZF_OK);
@@ -531,6 +535,53 @@ static void test_outcomes(void **state)
         snprintf(path, sizeof path, "%s/%s", run, files[i]);
         unlink(path);
     }
+    rmdir(run);
+}
+
+/* Last words: how it ended, where the weights are, what to type next. */
+static void test_farewell(void **state)
+{
+    (void)state;
+    char run[] = "/tmp/zf-farewell-XXXXXX", path[64], expected[600];
+    struct zf_err e;
+    assert_non_null(mkdtemp(run));
+    static const struct {
+        const char *reason, *says;
+    } rows[] = {{"done", "lets its model speak"}, {"stopped", "to go on from there"}, {"error", "tells where it stands"}};
+    snprintf(path, sizeof path, "%s/exports/step-00000004", run);
+    assert_int_equal(zf_directory_make(path, 0700, &e), ZF_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[400];
+        /* moved since: the journal's path is an older one */
+        int n = snprintf(text, sizeof text,
+                         "{\"type\":\"export\",\"step\":4,\"file\":\"/before/exports/step-00000004\"}\n"
+                         "{\"type\":\"command\",\"step\":4,\"command\":\"stop\",\"by\":\"send\",\"user\":\"anna\"}\n"
+                         "{\"type\":\"end\",\"step\":4,\"reason\":\"%s\"}\n",
+                         rows[i].reason);
+        snprintf(path, sizeof path, "%s/journal.jsonl", run);
+        assert_int_equal(zf_file_write_atomic(path, text, (size_t)n, &e), ZF_OK);
+        char *words = zf_farewell(run, true, 4);
+        assert_non_null(words);
+        assert_non_null(strstr(words, "The run has ended at step 4: "));
+        assert_non_null(strstr(words, " Its weights: exports/step-00000004."));
+        assert_non_null(strstr(words, rows[i].says));
+        if (i == 1) {
+            snprintf(expected, sizeof expected,
+                     "%s: The run has ended at step 4: anna (send) stopped it. Its weights: exports/step-00000004.\n"
+                     "to go on from there: `zenflow-console %s/run.cfg --set path=%s/exports/step-00000004 --set dir=NAME`\n",
+                     run, run, run);
+            assert_string_equal(words, expected);
+        }
+        free(words);
+    }
+    unlink(path);
+    snprintf(path, sizeof path, "%s/exports/step-00000004", run);
+    rmdir(path);
+    char *words = zf_farewell(run, true, 4); /* nothing is left */
+    assert_non_null(strstr(words, "without a word"));
+    free(words);
+    snprintf(path, sizeof path, "%s/exports", run);
+    rmdir(path);
     rmdir(run);
 }
 
@@ -579,6 +630,7 @@ int main(void)
                                        TEST(storm),
                                        TEST(hostile_words),
                                        cmocka_unit_test(test_outcomes),
+                                       cmocka_unit_test(test_farewell),
                                        cmocka_unit_test(test_surroundings)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
