@@ -1,6 +1,7 @@
 /* See control.h. Three parts: what the two threads share, clients, the loop of the control thread. */
 #include "core/session/control.h"
 #include "core/base/clock.h"
+#include "core/base/plural.h"
 #include "core/base/pool.h"
 #include "core/telemetry/jsonl.h"
 #include "core/wire/wire.h"
@@ -227,9 +228,8 @@ static bool tell_lost(struct client *k)
     char line[160];
     if (!k->lost) return true;
     if (zf_wire_queued(&k->wire) > QUEUE / 2) return false;
-    int n =
-        snprintf(line, sizeof line, "{\"type\":\"note\",\"text\":\"%zu lines were lost: this client did not read them\",\"lost\":%zu}\n",
-                 k->lost, k->lost);
+    int n = snprintf(line, sizeof line, "{\"type\":\"note\",\"text\":\"%zu line%s lost: this client did not read\",\"lost\":%zu}\n",
+                     k->lost, zf_plural(k->lost), k->lost);
     if (!zf_wire_queue(&k->wire, line, (size_t)n, 0)) return false;
     k->lost = 0;
     return true;
