@@ -17,6 +17,8 @@ enum {
     PIECES = 256
 }; /* of a lane in a `lanes` line: closer ones are one */
 
+static const double lanes_every = 1 / 25.0; /* seconds between two `lanes` lines, at least */
+
 /* Spans of a step that are close together as one: a screen has no more columns. */
 struct zf_live {
     struct pieces {
@@ -81,11 +83,11 @@ static void hand_out(struct zf_watch *w, int lane, const struct zf_span *s, size
     for (size_t i = 0; i < n; i++) {
         if (w->trace.file && !w->trace.cut && (!w->trace.over || s[i].start < w->trace.over))
             zf_trace_span(w->trace.file, lane + 1, s[i].op, zf_phase_name(s[i].phase), s[i].wait, s[i].start, s[i].end, s[i].work);
-        if (w->live) piece(&w->live->lane[lane], &s[i], close);
+        if (w->showing) piece(&w->live->lane[lane], &s[i], close);
     }
 }
 
-void zf_watch_take(struct zf_trainer *t)
+static void take(struct zf_trainer *t)
 {
     struct zf_watch *w = &t->watch;
     struct zf_device *d;
@@ -96,10 +98,15 @@ void zf_watch_take(struct zf_trainer *t)
         size_t n = d->type->lane_take(l, w->spans, ROOM, &lost);
         hand_out(w, i, w->spans, n, close);
         if (w->trace.file && !w->trace.over) w->trace.lost += lost;
-        if (w->live) w->live->lost += lost;
+        if (w->showing) w->live->lost += lost;
         size_t most = (size_t)t->o->trace_bytes;
         if (w->trace.file && most && zf_trace_size(w->trace.file) >= most) w->trace.cut = true;
     }
+}
+
+void zf_watch_take(struct zf_trainer *t)
+{
+    if (t->watch.trace.file || t->watch.showing) take(t);
 }
 
 /* ---- traces ---- */
@@ -137,6 +144,7 @@ static enum zf_status trace_open(struct zf_trainer *t, uint64_t step, struct zf_
     free(name);
     free(folder);
     if (!s) s = watch(t, e);
+    if (!s) take(t); /* what lanes kept for clients is not of it */
     if (!s) s = zf_trace_open(&w->trace.file, w->trace.path, t->started, e);
     if (s) {
         free(w->trace.path);
@@ -263,11 +271,17 @@ void zf_watch_begin(struct zf_trainer *t)
         if (step <= w->trace.last && !w->trace.file && trace_open(t, step, &e)) warn(t, &e);
     }
     if (w->listeners && w->publish && !w->live && !watch(t, &e)) w->live = malloc(sizeof *w->live);
-    if (w->live) memset(w->live, 0, sizeof *w->live);
     struct zf_pipeline_counts counted = w->before.counts;
     zf_pipeline_sample(&t->pipeline, &w->before);
     w->before.counts = counted; /* what was done since the last step, for a validation, is counted with this one */
     w->began = zf_clock();
+    bool show = w->live && w->publish && w->began - w->shown >= lanes_every;
+    if (show) {
+        take(t); /* what lanes kept of the steps between is nobody's */
+        memset(w->live, 0, sizeof *w->live);
+        w->shown = w->began;
+    }
+    w->showing = show;
     snprintf(mark, sizeof mark, "step %" PRIu64, step);
     if (w->trace.file && !w->trace.over) zf_trace_mark(w->trace.file, mark, w->began);
 }
@@ -293,7 +307,8 @@ void zf_watch_end(struct zf_trainer *t)
     w->sum.formula_up += bus.up;
     if (!w->spans) return;
     zf_watch_take(t);
-    if (w->live && w->publish) publish(t);
+    if (w->showing) publish(t);
+    w->showing = false;
     if (!w->listeners) {
         free(w->live);
         w->live = NULL;

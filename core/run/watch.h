@@ -35,7 +35,7 @@ struct zf_watch {
         bool cut;                     /* its file has reached trace_bytes */
     } trace;
 
-    /* Whoever wants `lanes` lines sets listeners (0: nobody) and publish before a step. */
+    /* Not more of them than a screen shows. Whoever wants `lanes` lines sets listeners (0: nobody) and publish before a step. */
     struct zf_watcher { /* of `watch`: whose scores a client gets in full */
         uint64_t client;
         size_t matrix;
@@ -45,6 +45,8 @@ struct zf_watch {
     void (*publish)(void *ctx, const char *line, size_t size);
     void *ctx;
     struct zf_live *live; /* the line of the present step */
+    double shown;         /* when the last step began that was told so: the clock */
+    bool showing;         /* the present one is to be told */
 };
 
 /* Options say what: tensorboard, trace_steps. What cannot be had is a warning. After zf_record_start. */

@@ -28,6 +28,7 @@ enum {
     OVERLONG = 1 << 20,   /* bytes of one line until then */
     BURST = 256,          /* requests at once; then RATE a second */
     RATE = 100,
+    DOZE_MS = 10,
     GOODBYE_MS = 500, /* for what is queued at the end */
     PATIENCE_S = 5,   /* for what is queued when a client is dropped */
 };
@@ -69,6 +70,7 @@ struct zf_control {
     struct stat file; /* the socket, as it was made */
     bool closed;      /* no more requests: those that come are refused at once */
     bool ending;
+    bool dozing; /* the control thread looks by itself, DOZE_MS after it last handed something out: lines need not wake it */
     /* the control thread's */
     struct client client[CLIENTS];
     uint64_t next_number;
@@ -105,9 +107,10 @@ static void put_out(struct zf_control *c, struct item *i, bool answer)
         c->out_lost++;
         c->lost++;
     }
+    bool dozing = c->dozing && !answer;
     pthread_mutex_unlock(&c->lock);
     free(i);
-    wake(c);
+    if (!dozing) wake(c);
 }
 
 void zf_control_publish(struct zf_control *c, const char *line, size_t size)
@@ -435,6 +438,7 @@ static bool hand_out(struct zf_control *c)
     size_t lost = c->out_lost;
     c->out_lost = 0;
     bool ending = c->ending;
+    c->dozing = i != NULL;
     pthread_mutex_unlock(&c->lock);
     while (i) {
         struct item *next = i->next;
@@ -512,7 +516,7 @@ static void *serve(void *arg)
     bool soon;
     for (;;) {
         nfds_t n = watch(c, p, of, &soon);
-        if (poll(p, n, ending > 0 || soon ? 20 : -1) < 0 && errno != EINTR) usleep(10000);
+        if (poll(p, n, ending > 0 || soon || c->dozing ? DOZE_MS : -1) < 0 && errno != EINTR) usleep(10000);
         uint64_t told;
         if (p[0].revents & POLLIN && read(c->wake, &told, sizeof told) < 0) told = 0;
         bool end = hand_out(c);

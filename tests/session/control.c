@@ -561,7 +561,7 @@ static void a_client_that_does_not_read(void **state)
     for (int i = 0; i < 1500; i++) { /* 30 MB */
         assert_true(train(t.step < 900 ? t.step + 1 : t.step));
         zf_session_publish(t.session, line, sizeof line);
-        json_decref(next_with(&good, "type", 0.5));
+        for (int k = 0; i % 10 == 9 && k < 10; k++) json_decref(next_with(&good, "type", 0.5)); /* lines come in bunches */
     }
     assert_true(zf_clock() - from < 10);
     expect_answer(&good, "status", "ok: step");
