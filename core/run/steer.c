@@ -163,16 +163,13 @@ static void record(void *ctx, json_t *stolen)
     const json_t *option = json_object_get(stolen, "option");
     if (type && text) zf_record_said(t, type, text);
     if (type && option) {
-        char *old = json_dumps(json_object_get(stolen, "old"), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)),
-             *new = json_dumps(json_object_get(stolen, "new"), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)), *said = NULL;
+        char old[512], new[512], said[1400];
         const char *user = zf_json_text(stolen, "user", "");
-        if (old && new &&asprintf(&said, "%s %s -> %s, from step %" PRId64 " (%s%s%s)", json_string_value(option), old, new,
-                                  (int64_t)json_integer_value(json_object_get(stolen, "from_step")), user, *user ? ", " : "",
-                                  zf_json_text(stolen, "by", "?")) > 0)
-            zf_record_said(t, type, said);
-        free(said);
-        free(old);
-        free(new);
+        snprintf(
+            said, sizeof said, "%s %s -> %s, from step %" PRId64 " (%s%s%s)", json_string_value(option),
+            zf_json_shown(json_object_get(stolen, "old"), old, sizeof old), zf_json_shown(json_object_get(stolen, "new"), new, sizeof new),
+            (int64_t)json_integer_value(json_object_get(stolen, "from_step")), user, *user ? ", " : "", zf_json_text(stolen, "by", "?"));
+        zf_record_said(t, type, said);
     }
     zf_metrics_write(t->metrics, stolen);
 }

@@ -130,11 +130,9 @@ static void put_change(FILE *to, const json_t *entry)
     fprintf(to, "step %.0f  ", zf_json_number(entry, "from_step", 0));
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *one = json_array_get(list, i);
-        char *old = json_dumps(json_object_get(one, "old"), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)),
-             *new = json_dumps(json_object_get(one, "new"), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6));
-        fprintf(to, "%s%s %s -> %s", i ? ", " : "", zf_json_text(one, "option", "?"), old ? old : "?", new ? new : "?");
-        free(old);
-        free(new);
+        char old[512], new[512];
+        fprintf(to, "%s%s %s -> %s", i ? ", " : "", zf_json_text(one, "option", "?"),
+                zf_json_shown(json_object_get(one, "old"), old, sizeof old), zf_json_shown(json_object_get(one, "new"), new, sizeof new));
     }
     if (!list) fputs(zf_json_text(entry, "command", "?"), to);
     put_author(to, zf_json_text(entry, "user", ""), zf_json_text(entry, "by", "?"));

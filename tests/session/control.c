@@ -238,7 +238,9 @@ static void a_change(void **state)
     expect_answer(&w, "show lr", "ok: 1e-5");
     expect_answer(&w, "show *_rate", "ok: learning_rate");
     expect_answer(&w, "show nothing", "no: no option");
-    expect_answer(&w, "history", "ok: step 41  learning_rate 2e-5 -> 1e-5  (anna, send)");
+    expect_answer(&w, "history", "ok: step 41  learning_rate 2e-05 -> 1e-05  (anna, send)");
+    expect_answer(&w, "set strategy zenflow optimistic no", "ok: strategy gpu_only -> zenflow");
+    expect_answer(&w, "history", "ok: strategy gpu_only -> zenflow, optimistic yes -> no  (anna, send)"); /* words, not JSON */
     expect_answer(&w, "status", "ok: step 42 of 300, loss 2.5000");
     zf_wire_close(&w);
 }
@@ -406,7 +408,7 @@ static void put_off(void **state)
     expect_answer(&w, "history", "ok: step 5  put off: set clip_norm 3  (anna, send)");
     assert_true(train(6));
     expect_pending(&w, "clip_norm", "[{\"from_step\":40,\"value\":\"2\"}]");
-    expect_answer(&w, "history", "ok: step 5  clip_norm 1.0 -> 3.0  (anna, at)\nstep 40  put off: set clip_norm 2 lr x0.5  (");
+    expect_answer(&w, "history", "ok: step 5  clip_norm 1 -> 3  (anna, at)\nstep 40  put off: set clip_norm 2 lr x0.5  (");
     expect_answer(&w, "status", "ok: 1 change, 1 command put off");
     assert_true(train(41));
     expect_pending(&w, "clip_norm", "");

@@ -1,5 +1,6 @@
 /* Options: value, default, where the value comes from. First what was changed in this run or is going to be, then what can be changed now,
  * then what only a restart changes. From the trainer's own table (`show --json`) where it is known, else from what the recording says. */
+#include "core/base/json.h"
 #include "core/config/options.h"
 #include "core/base/plural.h"
 #include "core/session/commands.h"
@@ -28,28 +29,7 @@ struct list {
     bool to_come; /* of any */
 };
 
-/* ---- values as text ---- */
-
-static void text_of(const json_t *x, char *to, size_t size)
-{
-    *to = 0;
-    if (json_is_string(x))
-        snprintf(to, size, "%s", json_string_value(x));
-    else if (json_is_boolean(x))
-        snprintf(to, size, "%s", json_is_true(x) ? "yes" : "no");
-    else if (json_is_integer(x))
-        snprintf(to, size, "%" JSON_INTEGER_FORMAT, json_integer_value(x));
-    else if (json_is_real(x))
-        snprintf(to, size, "%.6g", json_real_value(x));
-    else if (json_is_array(x))
-        for (size_t i = 0; i < json_array_size(x) && i < 16; i++) {
-            char part[256];
-            const json_t *one = json_array_get(x, i);
-            if (json_is_array(one)) continue;
-            text_of(one, part, sizeof part);
-            zf_append(to, size, "%s%s", i ? ", " : "", part);
-        }
-}
+/* ---- values ---- */
 
 /* "30s", "4k", "2e-5" as a number; false: it is none. */
 static bool number_of(const char *text, double *out)
@@ -141,21 +121,21 @@ static void fill(const struct zf_view *v, const struct zf_option *o, const char 
     *r = (struct row){.name = o->name, .fallback = o->fallback, .pending = pending, .group = o->when == ZF_WHEN_RESTART ? FIXED : LIVE};
     bool changed = now && start && !json_equal(now, start);
     if (row)
-        text_of(json_object_get(row, "value"), r->value, sizeof r->value);
+        zf_json_shown(json_object_get(row, "value"), r->value, sizeof r->value);
     else
-        text_of(now, r->value, sizeof r->value);
+        zf_json_shown(now, r->value, sizeof r->value);
     if (o->type == ZF_TYPE_INT && o->choice_count && !strcmp(r->value, "0")) snprintf(r->value, sizeof r->value, "%s", o->choices[0]);
     r->usual = same_value(o, r->value, o->fallback);
     if (changed) {
         char before[128], as_told[128];
-        text_of(start, before, sizeof before);
-        text_of(now, as_told, sizeof as_told);
+        zf_json_shown(start, before, sizeof before);
+        zf_json_shown(now, as_told, sizeof as_told);
         r->group = CHANGED;
         snprintf(r->origin, sizeof r->origin, "was %s", before);
         if (row && !same_value(o, r->value, as_told)) zf_append(r->origin, sizeof r->origin, ", %s until its step", as_told);
-    } else if (row && now && !same_value(o, r->value, (text_of(now, r->origin, sizeof r->origin), r->origin))) {
+    } else if (row && now && !same_value(o, r->value, zf_json_shown(now, r->origin, sizeof r->origin))) {
         char as_told[128]; /* accepted, not yet in the telemetry: it waits for a step */
-        text_of(now, as_told, sizeof as_told);
+        zf_json_shown(now, as_told, sizeof as_told);
         r->group = CHANGED;
         snprintf(r->origin, sizeof r->origin, "pending, still %s", as_told);
     } else if (row && *(const char *)(json_string_value(json_object_get(row, "origin")) ? json_string_value(json_object_get(row, "origin"))
