@@ -115,8 +115,7 @@ static void take_lines(struct loop *l)
     struct zf_err e = {0};
     bool watching = a->v.link == ZF_LINK_LIVE || a->v.link == ZF_LINK_FILES;
     if (l->over) { /* nothing new, but a matrix may be looked at whose columns of before are in the file */
-        if (a->v.link == ZF_LINK_ENDED || a->v.link == ZF_LINK_LOST)
-            a->feed->type->take(a->feed, &a->h, TAKE_SECONDS, &l->more, &e);
+        if (a->v.link == ZF_LINK_ENDED || a->v.link == ZF_LINK_LOST) a->feed->type->take(a->feed, &a->h, TAKE_SECONDS, &l->more, &e);
         return;
     }
     uint64_t before = a->h.version_of_data, step = a->h.step;
@@ -332,6 +331,7 @@ static void begin(struct zf_app *a, enum zf_link link)
     a->v.link = link;
     a->v.said = a->said;
     a->options_asked = true;
+    a->watched = SIZE_MAX;
     a->notes_seen = SIZE_MAX;
     a->dirty = true;
 }
@@ -350,12 +350,14 @@ static void finish(struct zf_app *a)
 static void farewell(const struct zf_app *a)
 {
     const char *run = a->o->run;
+    bool ended = a->v.link == ZF_LINK_ENDED;
     if (a->gone) return;
+    char *words = ended || a->v.link == ZF_LINK_LOST ? zf_farewell(run, ended, a->h.step) : NULL;
     if (a->v.link == ZF_LINK_LIVE)
         printf("left %s at step %llu; the run goes on: `zenflow-console attach %s`\n", run, (unsigned long long)a->h.step, run);
-    else if (a->v.link == ZF_LINK_ENDED || a->v.link == ZF_LINK_LOST)
-        printf("%s: step %llu, %s\n", run, (unsigned long long)a->h.step, zf_status_text((enum zf_status)a->code));
+    if (words) fputs(words, stdout);
     fflush(stdout);
+    free(words);
 }
 
 enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options *o, int *code, struct zf_err *e)

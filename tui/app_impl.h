@@ -44,6 +44,7 @@ struct zf_app {
     char said[64];
     json_t *option_rows;
     bool options_asked; /* are to be asked for again */
+    size_t watched;     /* the matrix whose scores we asked for in full; SIZE_MAX: none */
     double status_at;   /* when it was asked for last */
 
     const char *note_seen; /* text of the newest note that was looked at */
@@ -73,7 +74,7 @@ int zf_app_panel(const char *name); /* name or number; -1 */
 void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpose purpose);
 void zf_app_answers(struct zf_app *a);
 void zf_app_news(struct zf_app *a); /* after lines have come */
-/* Questions of our own: what the trainer does, its options. Returns seconds until it wants to be called again; below 0: never. */
+/* Questions of our own: what the trainer does, its options, scores of the matrix that is looked at. Returns seconds until it wants to be called again; below 0: never. */
 double zf_app_curious(struct zf_app *a, double now);
 
 /* dialog.c */
@@ -90,5 +91,7 @@ char *zf_app_help(const struct zf_app *a);              /* keys and commands; to
 /* outcome.c: how a run ended, from its files: text to be freed, NULL: it has not ended (or they do not tell yet), or no memory. `ended`: its
  * `end` line has been seen. step: the newest that was seen. */
 char *zf_outcome(const char *run, bool ended, uint64_t step, int *code);
+/* The last words on the terminal: that, and what to type next. To be freed; NULL: no memory. */
+char *zf_farewell(const char *run, bool ended, uint64_t step);
 
 #endif

@@ -268,10 +268,6 @@ static void enter(struct zf_app *a, const char *args)
     if (matrix >= a->h.matrices) return;
     v->matrix = matrix;
     zf_history_watch(&a->h, matrix);
-    char command[512];
-    if (v->link == ZF_LINK_LIVE && !v->read_only &&
-        snprintf(command, sizeof command, "watch %s", a->h.matrix[matrix].name) < (int)sizeof command)
-        zf_app_send(a, command, false, ZF_FOR_NOBODY);
 }
 
 static void mouse(struct zf_app *a, const char *args)
@@ -296,29 +292,13 @@ static void suspend(struct zf_app *a, const char *args)
     a->suspend = true;
 }
 
-/* After a y: write over a file that is there. */
-static void replace(struct zf_app *a, const char *args)
-{
-    struct zf_command c;
-    struct zf_err e = {0};
-    char *line = NULL;
-    if (asprintf(&line, "write %s", args) < 0) return;
-    enum zf_status s = zf_command_parse(&c, line, &e);
-    c.yes = true;
-    if (!s) s = zf_app_own(a, &c, &e);
-    if (s) zf_app_say(a, ZF_STYLE_BAD, "refused: %s", e.message);
-    zf_command_free(&c);
-    free(line);
-}
-
 static const struct {
     const char *name;
     void (*run)(struct zf_app *a, const char *args);
-} dots[] = {{".prompt", prompt},   {".filter", filter},         {".help", help},      {".leave", leave},
-            {".focus", focus},     {".smooth", next_smoothing}, {".span", span},      {".pan", pan},
-            {".live", live},       {".cursor", cursor},         {".move", move},      {".enter", enter},
-            {".pause", pause_run}, {".speed", speed},           {".seek", seek},      {".mouse", mouse},
-            {".redraw", redraw},   {".suspend", suspend},       {".replace", replace}};
+} dots[] = {
+    {".prompt", prompt},   {".filter", filter}, {".help", help}, {".leave", leave},   {".focus", focus},   {".smooth", next_smoothing},
+    {".span", span},       {".pan", pan},       {".live", live}, {".cursor", cursor}, {".move", move},     {".enter", enter},
+    {".pause", pause_run}, {".speed", speed},   {".seek", seek}, {".mouse", mouse},   {".redraw", redraw}, {".suspend", suspend}};
 
 static void run_dot(struct zf_app *a, const char *line)
 {
@@ -366,19 +346,24 @@ static char *command_for_trainer(const struct zf_command *c, const char *line)
     return joined;
 }
 
+/* A matrix by its name, in full, as Enter does in its panel; "none": no more. Another name is the trainer's to refuse. */
+static void look_at(struct zf_app *a, const char *name)
+{
+    size_t matrix = 0;
+    while (matrix < a->h.matrices && strcmp(a->h.matrix[matrix].name, name)) matrix++;
+    if (matrix == a->h.matrices && strcmp(name, "none")) return;
+    a->watched = a->v.matrix = matrix < a->h.matrices ? matrix : SIZE_MAX;
+    zf_history_watch(&a->h, a->v.matrix);
+    if (matrix < a->h.matrices) a->v.shown[ZF_PANEL_CHANNELS] = true;
+}
+
 static void to_trainer(struct zf_app *a, const struct zf_command *c, const char *line)
 {
     if (a->v.read_only && c->row->who == ZF_WHO_TRAINER && c->row->effect != ZF_EFFECT_NOTHING) {
         zf_app_say(a, ZF_STYLE_WARN, "refused: this console only reads (--read-only), and `%s` would change something", c->row->name);
         return;
     }
-    if (c->id == ZF_CMD_watch && !a->v.read_only) {
-        for (size_t i = 0; i < a->h.matrices; i++)
-            if (!strcmp(a->h.matrix[i].name, c->word[0])) {
-                a->v.matrix = i;
-                zf_history_watch(&a->h, i);
-            }
-    }
+    if (c->id == ZF_CMD_watch) look_at(a, c->word[0]);
     char *command = command_for_trainer(c, line);
     if (command) zf_app_send(a, command, false, ZF_FOR_PERSON);
     if (command && c->id == ZF_CMD_stop && a->v.link == ZF_LINK_LIVE) a->stopping = true;

@@ -262,8 +262,10 @@ static void complete_arguments(struct zf_candidates *out, const struct zf_histor
         complete_pairs(out, h, w);
     } else if (row->arguments == ZF_ARGS_PATH) {
         complete_path(out, h, w);
+    } else if (row->arguments == ZF_ARGS_PANEL_FILE) {
+        complete_write(out, h, w);
     } else if (row->arguments == ZF_ARGS_TEXT) {
-        if (!strcmp(row->name, "write")) complete_write(out, h, w);
+        return;
     } else if (!next_word(w, &word, &size)) {
         struct typed t = typed_at(out, h, w, w->at);
         complete_one_word(&t, row);

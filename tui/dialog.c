@@ -207,7 +207,7 @@ static void ask_key(struct zf_app *a, uint32_t key)
         char *command = a->dialog_command;
         a->dialog_command = NULL;
         zf_app_close_dialog(a);
-        if (command && command[0] == '.')
+        if (command && command[0] == ':') /* our own */
             zf_app_command(a, command);
         else if (command)
             zf_app_send(a, command, true, ZF_FOR_PERSON);

@@ -2,6 +2,8 @@
  * history_*.c. Steps of lines that are known already are passed over: a feed may tell things twice. */
 #include "tui/history_impl.h"
 
+#include "core/base/json.h"
+
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -419,23 +421,7 @@ void zf_history_close(struct zf_history *h)
 
 const char *zf_history_option(const struct zf_history *h, const char *name, char *buffer, size_t size)
 {
-    const json_t *v = json_object_get(h->options, name);
-    size_t used = 0;
-    if (!size) return "";
-    *buffer = 0;
-    if (json_is_string(v))
-        snprintf(buffer, size, "%s", json_string_value(v));
-    else if (json_is_integer(v))
-        snprintf(buffer, size, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
-    else if (json_is_real(v))
-        snprintf(buffer, size, "%.6g", json_real_value(v));
-    else if (json_is_boolean(v))
-        snprintf(buffer, size, "%s", json_is_true(v) ? "yes" : "no");
-    for (size_t i = 0; i < json_array_size(v) && used < size; i++) {
-        const char *one = json_string_value(json_array_get(v, i));
-        if (one) used += (size_t)snprintf(buffer + used, size - used, "%s%s", used ? ", " : "", one);
-    }
-    return buffer;
+    return zf_json_shown(json_object_get(h->options, name), buffer, size);
 }
 
 const struct zf_series *zf_history_series(const struct zf_history *h, enum zf_series_id id)

@@ -158,6 +158,7 @@ struct zf_history {
     struct { /* newest checkpoint or export */
         uint64_t step;
         double seconds, bytes, raw_bytes;
+        bool export; /* weights only: nothing to resume from */
         char *file;
     } saved;
     struct zf_norm_seen { /* of the newest `norms` line, by matrix */

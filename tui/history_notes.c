@@ -1,6 +1,8 @@
 /* Words of a run: what was changed, saved, said. Texts are as they came: whoever draws them makes them harmless. */
 #include "tui/history_impl.h"
 
+#include "core/base/json.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -60,32 +62,19 @@ bool zf_history_note(struct zf_history *h, enum zf_note_kind kind, const json_t 
     return true;
 }
 
-/* Of an option: as a person writes it. */
-static void value_text(char *to, size_t size, const json_t *v)
-{
-    if (json_is_string(v))
-        snprintf(to, size, "%s", json_string_value(v));
-    else if (json_is_integer(v))
-        snprintf(to, size, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
-    else if (json_is_real(v))
-        snprintf(to, size, "%.6g", json_real_value(v));
-    else
-        snprintf(to, size, "%s", json_is_true(v) ? "yes" : json_is_false(v) ? "no" : "?");
-}
-
 bool zf_history_take_change(struct zf_history *h, const json_t *line)
 {
     const char *option = json_string_value(json_object_get(line, "option"));
-    const json_t *new = json_object_get(line, "new");
-    char from[64], to[64], text[512], when[48] = "";
+    const json_t *new = json_object_get(line, "new"), *old = json_object_get(line, "old");
+    char from[64] = "?", to[64], text[512], when[48] = "";
     if (!option || !new) return false;
     if (h->options && json_object_get(h->options, option)) { /* no others: a run's options are known at its start */
         json_t *copy = json_deep_copy(new);
         if (copy) json_object_set_new_nocheck(h->options, option, copy);
     }
     if (!strcmp(option, "steps")) h->steps = zf_history_count(new, h->steps);
-    value_text(from, sizeof from, json_object_get(line, "old"));
-    value_text(to, sizeof to, new);
+    if (old) zf_json_shown(old, from, sizeof from);
+    zf_json_shown(new, to, sizeof to);
     uint64_t step = zf_history_count(json_object_get(line, "from_step"), UINT64_MAX);
     if (step != UINT64_MAX) snprintf(when, sizeof when, ", from step %" PRIu64, step);
     const char *user = json_string_value(json_object_get(line, "user")), *by = json_string_value(json_object_get(line, "by"));
@@ -113,13 +102,16 @@ bool zf_history_take_checkpoint(struct zf_history *h, const json_t *line)
     free(h->saved.file);
     h->saved.file = copy;
     h->saved.step = step;
+    h->saved.export = !strcmp(json_string_value(json_object_get(line, "type")), "export");
     h->saved.seconds = zf_history_number(json_object_get(line, "seconds"), (double)NAN);
     h->saved.bytes = zf_history_number(json_object_get(line, "bytes"), (double)NAN);
     h->saved.raw_bytes = zf_history_number(json_object_get(line, "raw_bytes"), (double)NAN);
     if (h->saved.bytes >= 0 && h->saved.bytes < 1e18) bytes_text(bytes, sizeof bytes, h->saved.bytes);
     if (h->saved.seconds >= 0 && h->saved.seconds < 1e9) snprintf(seconds, sizeof seconds, "%.1f s", h->saved.seconds);
     const char *sep = *bytes && *seconds ? ", " : "", *open = *bytes || *seconds ? " (" : "", *close = *open ? ")" : "";
-    if (asprintf(&text, "saved step %" PRIu64 ": %s%s%s%s%s%s", step, copy, open, bytes, sep, seconds, close) < 0) return false;
+    if (asprintf(&text, "%s step %" PRIu64 ": %s%s%s%s%s%s", h->saved.export ? "exported" : "saved", step, copy, open, bytes, sep, seconds,
+                 close) < 0)
+        return false;
     bool ok = zf_history_note(h, ZF_NOTE_CHECKPOINT, line, text);
     free(text);
     return ok;

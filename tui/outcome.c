@@ -48,8 +48,8 @@ static void put_error(FILE *to, const char *run, const json_t *end)
 static const struct ending {
     const char *reason, *text;
     int code;
-} endings[] = {{"done", "it has reached its last step", ZF_OK},
-               {"stopped", "it was asked to end, or its time was over", ZF_STOPPED},
+} endings[] = {{"done", "it has reached its last step, or `patience` was over", ZF_OK},
+               {"stopped", "its time was over (max_time)", ZF_STOPPED},
                {"signal", "a signal asked it to end", ZF_STOPPED}};
 
 /* NULL: another one, an error. */
@@ -60,25 +60,52 @@ static const struct ending *ending_of(const char *reason)
     return NULL;
 }
 
-static json_t *last_end(const char *run)
+/* The newest line of this type, of the journal or else of the metrics. */
+static json_t *last_of(const char *run, const char *type)
 {
     static const char *const files[] = {"journal.jsonl", "metrics.jsonl"};
-    json_t *end = NULL;
-    for (size_t i = 0; !end && i < sizeof files / sizeof *files; i++) {
+    json_t *line = NULL;
+    for (size_t i = 0; !line && i < sizeof files / sizeof *files; i++) {
         char *path = zf_path_join(run, files[i]);
-        if (path) end = zf_jsonl_last(path, "end");
+        if (path) line = zf_jsonl_last(path, type);
         free(path);
     }
-    return end;
+    return line;
+}
+
+static void put_why(FILE *to, const char *run, const json_t *end, const struct ending *how, int code)
+{
+    json_t *command = how && !strcmp(how->reason, "stopped") ? last_of(run, "command") : NULL;
+    const char *user = zf_json_text(command, "user", ""), *by = zf_json_text(command, "by", "");
+    bool asked =
+        !strcmp(zf_json_text(command, "command", ""), "stop") && zf_json_number(command, "step", -1) == zf_json_number(end, "step", -2);
+    if (asked)
+        fprintf(to, "%s%s%s%s stopped it", user, *user ? " (" : "", by, *user ? ")" : "");
+    else
+        fputs(how ? how->text : zf_status_text((enum zf_status)code), to);
+    json_decref(command);
+}
+
+/* exports/NAME of the newest export, below the run wherever that is now; "": none. */
+static const char *export_of(const char *run, char *name, size_t size)
+{
+    json_t *line = last_of(run, "export");
+    const char *file = zf_json_text(line, "file", ""), *slash = strrchr(file, '/');
+    int n = slash ? snprintf(name, size, "exports%s", slash) : -1;
+    char *path = n > 0 && (size_t)n < size ? zf_path_join(run, name) : NULL;
+    if (!path || !zf_directory_exists(path)) *name = 0;
+    free(path);
+    json_decref(line);
+    return name;
 }
 
 char *zf_outcome(const char *run, bool ended, uint64_t step, int *code)
 {
     struct zf_lock_record holder;
     enum zf_lock_state state = zf_lock_look(run, &holder);
-    char *text = NULL, why[768];
+    char *text = NULL, why[768], name[300] = "";
     size_t size;
-    json_t *end = ended || state == ZF_LOCK_NONE ? last_end(run) : NULL;
+    json_t *end = ended || state == ZF_LOCK_NONE ? last_of(run, "end") : NULL;
     bool known = end || (!ended && state == ZF_LOCK_DEAD);
     FILE *to = known ? open_memstream(&text, &size) : NULL;
     if (!to) {
@@ -89,8 +116,10 @@ char *zf_outcome(const char *run, bool ended, uint64_t step, int *code)
         const struct ending *how = ending_of(zf_json_text(end, "reason", "?"));
         double told = zf_json_number(end, "code", -1);
         *code = told >= 0 && told <= ZF_BUSY ? (int)told : how ? how->code : ZF_NUMERIC;
-        fprintf(to, "The run has ended at step %.0f: %s.", zf_json_number(end, "step", 0),
-                how ? how->text : zf_status_text((enum zf_status) * code));
+        fprintf(to, "The run has ended at step %.0f: ", zf_json_number(end, "step", 0));
+        put_why(to, run, end, how, *code);
+        putc('.', to);
+        if (*export_of(run, name, sizeof name)) fprintf(to, " Its weights: %s.", name);
         if (*code != ZF_OK && *code != ZF_STOPPED) put_error(to, run, end);
     } else {
         *code = ZF_BUSY;
@@ -106,4 +135,29 @@ char *zf_outcome(const char *run, bool ended, uint64_t step, int *code)
         return NULL;
     }
     return text;
+}
+
+char *zf_farewell(const char *run, bool ended, uint64_t step)
+{
+    int code = ZF_BUSY;
+    size_t size;
+    char name[300] = "", *text = NULL, *outcome = zf_outcome(run, ended, step, &code);
+    export_of(run, name, sizeof name);
+    FILE *to = open_memstream(&text, &size);
+    if (to) {
+        fprintf(to, "%s: %s\n", run, outcome ? outcome : "its trainer is gone without a word");
+        if (code == ZF_OK)
+            fprintf(to,
+                    "`zenflow-console generate %s --prompt TEXT` lets its model speak; `zenflow-console replay %s` shows the run again\n",
+                    run, run);
+        else if (code == ZF_STOPPED && *name)
+            fprintf(to, "to go on from there: `zenflow-console %s/run.cfg --set path=%s/%s --set dir=NAME`\n", run, run, name);
+        else
+            fprintf(to, "`zenflow-console status %s` tells where it stands, `zenflow-console replay %s` shows how it came to that\n", run,
+                    run);
+    }
+    free(outcome);
+    if (!to || !fclose(to)) return text;
+    free(text);
+    return NULL;
 }

@@ -162,38 +162,35 @@ static enum zf_status glyphs(struct zf_app *a, const struct zf_command *c, struc
     return ZF_OK;
 }
 
-/* PANEL FILE; what is there is replaced only if that was asked for. */
-static enum zf_status write_file(struct zf_app *a, const struct zf_command *c, bool replace, struct zf_err *e)
+/* Asked for once more, with a yes. */
+static void ask_to_replace(struct zf_app *a, const struct zf_command *c, const char *path)
 {
-    char name[32], *home = getenv("HOME"), *path = NULL, *quote = NULL;
-    size_t n = strcspn(c->word[0], " \t");
-    const char *rest = c->word[0] + n + strspn(c->word[0] + n, " \t");
-    snprintf(name, sizeof name, "%.*s", (int)n, c->word[0]);
-    int id = n < sizeof name ? zf_app_panel(name) : -1;
-    if (id < 0) return unknown("panel", name, panel_words, ZF_PANELS, e);
-    if (rest[0] == '"' && rest[1] && (quote = strdup(rest + 1))) quote[strcspn(quote, "\"")] = 0;
-    if (quote) rest = quote;
-    enum zf_status s = ZF_OK;
-    if (!*rest)
-        s = zf_fail(e, ZF_USAGE, NULL, "the file is missing; `write PANEL FILE` is expected, FILE ending in .csv, .npy, .svg or .txt");
-    else if (!strncmp(rest, "~/", 2) && home)
-        path = zf_path_join(home, rest + 2);
-    else
-        path = strdup(rest);
-    if (!s && !path) s = zf_fail_memory(e, rest);
-    if (!s && !replace && zf_file_exists(path)) {
-        char *question = NULL;
-        free(a->dialog_command);
-        a->dialog_command = NULL;
-        if (asprintf(&a->dialog_command, ".replace %s", c->word[0]) < 0) a->dialog_command = NULL;
-        if (asprintf(&question, "%s is there already. Replace it?", path) >= 0) zf_app_show(a, ZF_DIALOG_ASK, "write", question);
-        free(question);
+    char *question = NULL, *command = zf_command_join((const char *const[]){"write!", c->word[0], c->word[1]}, 3);
+    free(a->dialog_command);
+    if (!command || asprintf(&a->dialog_command, ":%s", command) < 0) a->dialog_command = NULL;
+    free(command);
+    if (a->dialog_command && asprintf(&question, "%s is there already. Replace it?", path) >= 0)
+        zf_app_show(a, ZF_DIALOG_ASK, "write", question);
+    free(question);
+}
+
+/* What is there is replaced only if that was asked for. */
+static enum zf_status write_file(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
+{
+    const char *home = getenv("HOME"), *file = c->count > 1 ? c->word[1] : NULL;
+    int id;
+    ZF_TRY(find_panel(c, &id, e));
+    if (!file)
+        return zf_fail(e, ZF_USAGE, NULL, "the file is missing; `write PANEL FILE` is expected, FILE ending in .csv, .npy, .svg or .txt");
+    char *path = !strncmp(file, "~/", 2) && home ? zf_path_join(home, file + 2) : strdup(file);
+    enum zf_status s = path ? ZF_OK : zf_fail_memory(e, file);
+    if (!s && !c->yes && zf_file_exists(path)) {
+        ask_to_replace(a, c, path);
     } else if (!s) {
         s = zf_write_panel(&a->v, (enum zf_panel_id)id, path, e);
         if (!s) zf_app_say(a, ZF_STYLE_GOOD, "%s: written, as %s shows it", path, panel_words[id]);
     }
     free(path);
-    free(quote);
     return s;
 }
 
@@ -208,7 +205,7 @@ enum zf_status zf_app_own(struct zf_app *a, const struct zf_command *c, struct z
     case ZF_CMD_scale: return scale(a, c, e);
     case ZF_CMD_theme: return theme(a, c, e);
     case ZF_CMD_glyphs: return glyphs(a, c, e);
-    case ZF_CMD_write: return write_file(a, c, c->yes, e);
+    case ZF_CMD_write: return write_file(a, c, e);
     default: return zf_fail(e, ZF_USAGE, c->row->name, "the console does not know this one");
     }
 }

@@ -109,18 +109,31 @@ static int begun_newer(int count, int key)
 }
 
 /* The last word of the line before, again: of the one before that. */
+/* Where the last word of a line begins: what stands in quotes is one, as it is for the parser of commands. */
+static const char *begin_of_last_word(const char *line)
+{
+    const char *word = line;
+    for (const char *s = line + strspn(line, " "); *s; s += strspn(s, " ")) {
+        word = s;
+        if (*s == '"')
+            for (s++; *s && *s != '"'; s++) s += *s == '\\' && s[1];
+        s += strcspn(s, " ");
+    }
+    return word;
+}
+
 static int last_word(int count, int key)
 {
     (void)count;
     (void)key;
     if (rl_last_func != last_word) p.word_of = zf_prompt_history_count(), p.word_at = rl_point;
     if (!p.word_of) return 0;
-    const char *line = zf_prompt_history_line(--p.word_of), *word = strrchr(line, ' ');
+    const char *word = begin_of_last_word(zf_prompt_history_line(--p.word_of));
     if (rl_last_func == last_word && p.word_at <= rl_point) {
         rl_delete_text(p.word_at, rl_point);
         rl_point = p.word_at;
     }
-    rl_insert_text(word ? word + 1 : line);
+    rl_insert_text(word);
     return 0;
 }
 

@@ -178,9 +178,21 @@ void zf_app_answers(struct zf_app *a)
     }
 }
 
+/* The trainer shall tell the matrix that is looked at in full, and no other; whatever made it one. */
+static void watch_what_is_shown(struct zf_app *a)
+{
+    size_t wanted = a->v.shown[ZF_PANEL_CHANNELS] ? a->v.matrix : SIZE_MAX;
+    if (wanted == a->watched || (wanted >= a->h.matrices && wanted != SIZE_MAX) || a->waiting_count >= ZF_WAITING_MOST / 2) return;
+    char *command = zf_command_join((const char *const[]){"watch", wanted == SIZE_MAX ? "none" : a->h.matrix[wanted].name}, 2);
+    if (command) zf_app_send(a, command, false, ZF_FOR_NOBODY);
+    free(command);
+    a->watched = wanted;
+}
+
 double zf_app_curious(struct zf_app *a, double now)
 {
     if (a->v.link != ZF_LINK_LIVE) return -1;
+    watch_what_is_shown(a);
     if (a->options_asked && a->waiting_count < ZF_WAITING_MOST / 2) {
         a->options_asked = false;
         zf_app_send(a, "show --json", false, ZF_FOR_OPTIONS);
@@ -202,7 +214,8 @@ void zf_app_news(struct zf_app *a)
     if (!from && a->notes_seen <= n->count) from = a->notes_seen < n->count ? a->notes_seen : n->count;
     for (size_t i = from; i < n->count; i++) {
         const struct zf_note *one = &n->list[i];
-        if (one->kind == ZF_NOTE_CHANGE) a->options_asked = true;
+        /* a note may say that something was put off */
+        if (one->kind == ZF_NOTE_CHANGE || one->kind == ZF_NOTE_NOTE || one->kind == ZF_NOTE_WARNING) a->options_asked = true;
         if (a->v.link == ZF_LINK_REPLAY || !one->text) continue;
         if (one->kind == ZF_NOTE_ERROR || one->kind == ZF_NOTE_WARNING)
             zf_app_pass(a, one->kind == ZF_NOTE_ERROR ? ZF_STYLE_BAD : ZF_STYLE_WARN, one->text);

@@ -52,3 +52,26 @@ json_t *zf_json_real(double x)
     if (isinf(x)) return json_string(x > 0 ? "inf" : "-inf");
     return json_real(x);
 }
+
+const char *zf_json_shown(const json_t *v, char *to, size_t size)
+{
+    size_t used = 0;
+    if (!size) return "";
+    *to = 0;
+    if (json_is_string(v))
+        snprintf(to, size, "%s", json_string_value(v));
+    else if (json_is_boolean(v))
+        snprintf(to, size, "%s", json_is_true(v) ? "yes" : "no");
+    else if (json_is_integer(v))
+        snprintf(to, size, "%" JSON_INTEGER_FORMAT, json_integer_value(v));
+    else if (json_is_real(v))
+        snprintf(to, size, "%.6g", json_real_value(v));
+    for (size_t i = 0; i < json_array_size(v) && used + 3 < size; i++) {
+        const json_t *one = json_array_get(v, i);
+        if (json_is_array(one)) continue; /* no deeper */
+        if (used) used += (size_t)snprintf(to + used, size - used, ", ");
+        zf_json_shown(one, to + used, size - used);
+        used += strlen(to + used);
+    }
+    return to;
+}

@@ -20,4 +20,8 @@ const char *zf_json_guess(const char *text, size_t size);
 /* Floats that read back to the same value; NaN and infinities as the strings "nan", "inf", "-inf" (README, metrics.jsonl). */
 json_t *zf_json_real(double x);
 
+/* A value as a person reads it, into `to`, returned: words without quotes, yes and no, numbers to six digits, what is in a list with commas
+ * between; "": nothing of that. */
+const char *zf_json_shown(const json_t *v, char *to, size_t size);
+
 #endif

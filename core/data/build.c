@@ -2,6 +2,7 @@
 #include "core/data/build.h"
 
 #include "core/base/file.h"
+#include "core/base/plural.h"
 #include "core/base/pool.h"
 
 #include <stdlib.h>
@@ -322,8 +323,8 @@ static enum zf_status find_layout(struct zf_build *b, struct zf_err *e)
     if (!b->count)
         return zf_fail(
             e, ZF_FORMAT, d->files[0],
-            "no record in %zu files: everything is empty, or there is a header alone (lines end with LF or CRLF; a lone CR ends none)",
-            d->file_count);
+            "no record in %zu file%s: everything is empty, or there is a header alone (lines end with LF or CRLF; a lone CR ends none)",
+            d->file_count, zf_plural(d->file_count));
     for (struct zf_err first = {.code = ZF_OK};;) {
         enum zf_status s = layout_from_batch(b, e);
         if (s != ZF_FORMAT || !d->skip_bad) return s;

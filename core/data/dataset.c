@@ -3,6 +3,7 @@
 
 #include "core/base/file.h"
 #include "core/base/hash.h"
+#include "core/base/plural.h"
 #include "core/base/rng.h"
 #include "core/data/cache.h"
 
@@ -243,7 +244,8 @@ static enum zf_status check_rows(const struct zf_dataset *d, const struct openin
     typedef unsigned long long number;
     ZF_TRY(check_long(d, p, e));
     if (!d->rows)
-        return zf_fail(e, ZF_FORMAT, o->files[0], "no usable row in %zu files: %s; expected some %s", o->file_count,
+        return zf_fail(e, ZF_FORMAT, o->files[0], "no usable row in %zu file%s: %s; expected some %s", o->file_count,
+                       zf_plural(o->file_count),
                        s->bad       ? "nothing that can be read"
                        : s->dropped ? "all documents were dropped as too long"
                                     : "everything is empty",

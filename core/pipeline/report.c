@@ -1,5 +1,6 @@
 /* See report.h. */
 #include "core/pipeline/report.h"
+#include "core/base/plural.h"
 #include "core/pipeline/measure.h"
 
 #include <inttypes.h>
@@ -198,7 +199,7 @@ static void windows_words(const struct zf_policy *p, char *text, size_t size)
         return;
     }
     bool mean = p->cpu_update == ZF_CPU_UPDATE_MEAN;
-    snprintf(text, size, "every %" PRIu32 " steps, %s; %s%s%s%s", p->interval, visible[p->visible],
+    snprintf(text, size, "every %" PRIu32 " step%s, %s; %s%s%s%s", p->interval, zf_plural(p->interval), visible[p->visible],
              mean ? "one update by the mean of a window, by " : "one update for each step's gradient", mean ? rates[p->cpu_rate] : "",
              p->accumulate_on_device ? ", summed on the device" : "", p->optimistic ? "; in between its channels move as expected" : "");
 }
@@ -215,7 +216,7 @@ const char *zf_policy_words(const struct zf_policy *p, char *text, size_t size)
         snprintf(text, size, "the CPU updates all channels of matrices, %s", rest);
         return text;
     }
-    if (p->select) snprintf(again, sizeof again, ", chosen anew every %" PRIu64 " steps", p->select);
+    if (p->select) snprintf(again, sizeof again, ", chosen anew every %" PRIu64 " step%s", (uint64_t)p->select, zf_plural(p->select));
     snprintf(text, size, "the device updates %.4g %% of the channels every step%s; %s the rest, %s", 100 * p->ratio, again,
              p->cpu_half ? "the CPU updates" : "nobody updates", p->cpu_half ? rest : "whose gradients are dropped");
     return text;

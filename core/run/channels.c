@@ -65,13 +65,12 @@ static void line(struct zf_trainer *t, const char *type, bool (*which)(const str
     json_decref(list);
 }
 
-/* For clients alone: the scores of the watched matrix, and who is selected. To six digits. */
-static void publish_watched(const struct zf_trainer *t)
+/* For clients alone: the scores of a matrix, and who is selected. To six digits. */
+static void publish_matrix(const struct zf_trainer *t, size_t matrix)
 {
     const struct zf_watch *w = &t->watch;
-    if (!w->listeners || !w->publish || w->matrix >= t->pipeline.matrices) return;
-    const struct zf_matrix *x = &t->pipeline.matrix[w->matrix];
-    const double *sums = t->pipeline.sums_seen + t->pipeline.sums_at[w->matrix] + (t->pipeline.policy.score == ZF_SCORE_L1);
+    const struct zf_matrix *x = &t->pipeline.matrix[matrix];
+    const double *sums = t->pipeline.sums_seen + t->pipeline.sums_at[matrix] + (t->pipeline.policy.score == ZF_SCORE_L1);
     if (!zf_pipeline_scored(&t->pipeline, x)) return;
     json_t *scores = json_array();
     for (size_t i = 0; i < x->channels; i++) {
@@ -86,6 +85,12 @@ static void publish_watched(const struct zf_trainer *t)
     if (text) w->publish(w->ctx, text, size);
     free(text);
     json_decref(o);
+}
+
+static void publish_watched(struct zf_trainer *t)
+{
+    size_t matrix[ZF_WATCHERS], n = t->watch.publish ? zf_watch_matrices(t, matrix) : 0;
+    for (size_t i = 0; i < n; i++) publish_matrix(t, matrix[i]);
 }
 
 void zf_record_channels(struct zf_trainer *t)

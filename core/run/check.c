@@ -1,5 +1,6 @@
 #include "core/run/check.h"
 
+#include "core/base/plural.h"
 #include "core/base/show.h"
 #include "core/run/report.h"
 #include "core/run/setup.h"
@@ -74,17 +75,17 @@ static void print_options(const struct zf_options *o)
 static void print_text(const struct zf_setup *s, bool fits, const struct outlook *l)
 {
     const struct zf_model_config *c = &s->config;
-    printf("%-14s %s, %zu parameters: %zu layers, hidden %zu, %zu heads (%zu key/value), ffn %zu, vocabulary %zu, context %zu, in %s\n",
-           "model", zf_family_name(c->family), s->params.parameters, c->layers, c->hidden, c->heads, c->kv_heads, c->ffn, c->vocab,
-           c->context, zf_dtype_name(s->dtype));
+    printf("%-14s %s, %zu parameters: %zu layer%s, hidden %zu, %zu head%s (%zu key/value), ffn %zu, vocabulary %zu, context %zu, in %s\n",
+           "model", zf_family_name(c->family), s->params.parameters, c->layers, zf_plural(c->layers), c->hidden, c->heads,
+           zf_plural(c->heads), c->kv_heads, c->ffn, c->vocab, c->context, zf_dtype_name(s->dtype));
     /* with valid_split both are of the same files */
     if (s->train.rows) zf_report_dataset("train", &s->train, true);
     if (s->valid.rows) zf_report_dataset("valid", &s->valid, s->o->valid.count > 0);
     if (s->choices.rows)
         printf("%-14s %" PRIu64 " records to answer, %zu choices\n", "choices", s->choices.rows / s->choice_count, s->choice_count);
     if (s->steps)
-        printf("%-14s %" PRIu64 " steps of %" PRId64 " sequences, %.3g epochs\n", "run", s->steps, s->o->batch_size,
-               (double)s->total_rows / (double)s->train.rows);
+        printf("%-14s %" PRIu64 " step%s of %" PRId64 " sequence%s, %.3g epochs\n", "run", s->steps, zf_plural(s->steps), s->o->batch_size,
+               zf_plural((uint64_t)s->o->batch_size), (double)s->total_rows / (double)s->train.rows);
     zf_show_line(stdout, "%-14s %s", "directory", s->o->dir);
     zf_memory_plan_print(stdout, &s->plan, &s->limits);
     print_options(s->o);

@@ -2,6 +2,7 @@
 
 #include "checkpoints/hf.h"
 #include "core/base/floats.h"
+#include "core/base/plural.h"
 #include "core/base/show.h"
 #include "core/tokenizer/tokenizer.h"
 #include "core/model/family.h"
@@ -248,7 +249,7 @@ static enum zf_status inspect_file(const char *path, bool json, struct zf_err *e
         putchar('\n');
         json_decref(o);
     } else {
-        printf("%zu tensors, %zu elements, %zu bytes; the file is valid\n", l.tensors, l.elements, l.bytes);
+        printf("%zu tensor%s, %zu elements, %zu bytes; the file is valid\n", l.tensors, zf_plural(l.tensors), l.elements, l.bytes);
     }
     zf_st_close(&s);
     return ZF_OK;
@@ -276,7 +277,8 @@ static enum zf_status inspect_folder(const char *path, bool json, struct zf_err 
         printf("%s: %zu layers, hidden %zu, %zu heads, %zu key/value heads, head_dim %zu, ffn %zu, vocabulary %zu, context %zu%s\n",
                zf_family_name(c.family), c.layers, c.hidden, c.heads, c.kv_heads, c.head_dim, c.ffn, c.vocab, c.context,
                c.tied ? ", head tied to the embedding" : "");
-        printf("%zu tensors, %zu elements, %zu bytes in %zu files; all headers are valid\n", l.tensors, l.elements, l.bytes, hf.file_count);
+        printf("%zu tensor%s, %zu elements, %zu bytes in %zu file%s; all headers are valid\n", l.tensors, zf_plural(l.tensors), l.elements,
+               l.bytes, hf.file_count, zf_plural(hf.file_count));
         if (hf.note[0]) zf_show_line(stdout, "note: %s", hf.note);
     }
     zf_hf_close(&hf);

@@ -2,6 +2,7 @@
  * what is trained on. */
 #include "core/run/data.h"
 
+#include "core/base/plural.h"
 #include "core/run/setup.h"
 #include "core/tokenizer/text.h"
 
@@ -200,7 +201,8 @@ static void print_head(const struct show *s, const struct zf_row *r, uint64_t ro
         print_place(s, &r->sources[i], i ? &r->sources[i - 1] : NULL);
     }
     if (places > NAMED_PLACES) fputs(", ...", stdout);
-    printf("): %zu tokens, %zu trained, %zu document%s", r->length, r->label_tokens, r->documents, r->documents == 1 ? "" : "s");
+    printf("): %zu token%s, %zu trained, %zu document%s", r->length, zf_plural(r->length), r->label_tokens, r->documents,
+           zf_plural(r->documents));
     if (position != row) printf(", at position %" PRIu64, position);
     putchar('\n');
 }
@@ -229,8 +231,8 @@ static enum zf_status print_row(const struct show *s, const struct zf_row *r, ui
 static void print_summary(const struct show *s)
 {
     const struct zf_dataset *d = s->data;
-    printf("%-14s %" PRIu64 " rows, %" PRIu64 " tokens, %" PRIu64 " of them trained\n", s->view->valid ? "valid" : "train", d->rows,
-           d->tokens, d->label_tokens);
+    printf("%-14s %" PRIu64 " row%s, %" PRIu64 " tokens, %" PRIu64 " of them trained\n", s->view->valid ? "valid" : "train", d->rows,
+           zf_plural(d->rows), d->tokens, d->label_tokens);
     if (d->layout) {
         printf("%-14s ", "layout");
         zf_show(stdout, d->layout);

@@ -1,5 +1,6 @@
 /* zenflow-trainer: the command table. Everything but the screen; zenflow-console hands over to it. */
 #include "core/config/run_cfg.h"
+#include "core/base/plural.h"
 #include "core/run/check.h"
 #include "core/run/commands_model.h"
 #include "core/run/data.h"
@@ -65,7 +66,8 @@ static enum zf_status print_all(const struct zf_err_list *l, struct zf_err *e)
     enum { MOST = 20 };
     for (size_t i = 0; i + 1 < l->count && i < MOST; i++) zf_err_print(NULL, &l->list[i]);
     if (l->count + l->dropped > MOST + 1)
-        fprintf(stderr, "zenflow-console: and %zu more errors like these; is this a run.cfg?\n", l->count + l->dropped - MOST - 1);
+        fprintf(stderr, "zenflow-console: and %zu more error%s like these; is this a run.cfg?\n", l->count + l->dropped - MOST - 1,
+                zf_plural(l->count + l->dropped - MOST - 1));
     *e = l->list[l->count - 1]; /* the last is printed by main */
     return e->code = zf_err_list_status(l);
 }
@@ -298,7 +300,7 @@ static enum zf_status log_table(struct zf_args *a, struct zf_err *e)
                                               : csv ? ZF_LOG_CSV
                                                     : ZF_LOG_TABLE,
                                               fields, &bad, e);
-    if (bad) fprintf(stderr, "zenflow-console: note: %zu lines of metrics.jsonl could not be read\n", bad);
+    if (bad) fprintf(stderr, "zenflow-console: note: %zu line%s of metrics.jsonl could not be read\n", bad, zf_plural(bad));
     free(path);
     return s;
 }

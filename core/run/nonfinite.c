@@ -151,8 +151,8 @@ void zf_nonfinite_done(const struct zf_trainer *t, const struct zf_err *export, 
     if (t->applied) snprintf(of, sizeof of, "after step %" PRIu64 ", the last that was applied,", t->applied);
     if (!export)
         snprintf(out, size,
-                 "the weights %s are exported; look at the rows that the warning names, or begin from the export with a lower "
-                 "learning rate",
+                 "the weights %s are exported; look at the rows that the warning names; where the loss rose before, begin again, from an "
+                 "earlier export or the model, with a lower learning rate",
                  of);
     else if (export->code == ZF_NUMERIC)
         snprintf(out, size, "nothing was exported: the weights of %s are not finite; begin again with a lower learning rate",

@@ -1,5 +1,6 @@
 /* What happened, for the ones who read it: metrics.jsonl and stdout (never in the way of training), trainer.log, the journal (durable). */
 #include "core/run/measure.h"
+#include "core/base/plural.h"
 #include "core/run/report.h"
 #include "core/run/trainer.h"
 
@@ -135,13 +136,14 @@ void zf_record_start(struct zf_trainer *t)
     zf_plain_text(&t->plain, "policy: %s", zf_policy_words(&t->pipeline.policy, words, sizeof words));
     zf_plain_text(&t->plain, "%s", threads);
     zf_plain_text(&t->plain,
-                  "data: %" PRIu64 " rows to train on, %" PRIu64 " to validate on, %" PRIu64 " tokens, %" PRIu64
+                  "data: %" PRIu64 " row%s to train on, %" PRIu64 " to validate on, %" PRIu64 " tokens, %" PRIu64
                   " of them targets; the loss is the mean over the targets of a step",
-                  s->train.rows, s->valid.rows, s->all.tokens, s->all.label_tokens);
+                  s->train.rows, zf_plural(s->train.rows), s->valid.rows, s->all.tokens, s->all.label_tokens);
     if (s->all.layout) zf_plain_text(&t->plain, "template: %s", s->all.layout);
-    zf_plain_text(&t->plain, "memory: %s planned for micro-batches of %zu sequences, %zu tokens",
-                  zf_bytes_text(s->plan.total, bytes, sizeof bytes), s->plan.micro_batch, s->plan.tokens);
-    zf_plain_text(&t->plain, "run: %s, %" PRIu64 " steps of %" PRId64 " sequences", t->run, t->setup->steps, t->o->batch_size);
+    zf_plain_text(&t->plain, "memory: %s planned for micro-batches of %zu sequence%s, %zu tokens",
+                  zf_bytes_text(s->plan.total, bytes, sizeof bytes), s->plan.micro_batch, zf_plural(s->plan.micro_batch), s->plan.tokens);
+    zf_plain_text(&t->plain, "run: %s, %" PRIu64 " step%s of %" PRId64 " sequence%s", t->run, t->setup->steps, zf_plural(t->setup->steps),
+                  t->o->batch_size, zf_plural((uint64_t)t->o->batch_size));
 }
 
 /* Bytes that the device's own memory would hold: all but what the CPU half keeps; the same with one device as with two. */
@@ -341,10 +343,11 @@ void zf_record_end(struct zf_trainer *t, const char *reason, enum zf_status code
     else if (!t->journal)
         json_decref(o);
     if (zf_metrics_dropped(t->metrics))
-        zf_plain_text(&t->plain, "warning: %zu lines of metrics.jsonl were dropped: %s", zf_metrics_dropped(t->metrics),
-                      zf_metrics_why(t->metrics));
+        zf_plain_text(&t->plain, "warning: %zu line%s of metrics.jsonl lost: %s", zf_metrics_dropped(t->metrics),
+                      zf_plural(zf_metrics_dropped(t->metrics)), zf_metrics_why(t->metrics));
     if (zf_tensorboard_dropped(t->watch.tensorboard))
-        zf_plain_text(&t->plain, "warning: %zu records for TensorBoard were dropped", zf_tensorboard_dropped(t->watch.tensorboard));
+        zf_plain_text(&t->plain, "warning: %zu record%s for TensorBoard lost", zf_tensorboard_dropped(t->watch.tensorboard),
+                      zf_plural(zf_tensorboard_dropped(t->watch.tensorboard)));
     if (bus[0]) zf_plain_text(&t->plain, "%s", bus);
     zf_plain_text(&t->plain, "end: %s at step %" PRIu64 " of %" PRIu64 "; %" PRIu64 " clipped, %" PRIu64 " skipped", reason, t->step,
                   t->setup->steps, t->clipped, t->skipped);

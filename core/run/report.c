@@ -1,6 +1,7 @@
 /* The numbers of a dataset, by the list of counters. */
 #include "core/run/report.h"
 
+#include "core/base/plural.h"
 #include "core/base/show.h"
 
 #include <inttypes.h>
@@ -34,8 +35,8 @@ static void print_lengths(const struct zf_data_stats *s)
 
 void zf_report_dataset(const char *name, const struct zf_dataset *d, bool details)
 {
-    printf("%-14s %" PRIu64 " rows, %" PRIu64 " tokens, %" PRIu64 " of them targets, longest row %zu, rows %.1f %% full, no padding\n",
-           name, d->rows, d->tokens, d->label_tokens, d->longest,
+    printf("%-14s %" PRIu64 " row%s, %" PRIu64 " tokens, %" PRIu64 " of them targets, longest row %zu, rows %.1f %% full, no padding\n",
+           name, d->rows, zf_plural(d->rows), d->tokens, d->label_tokens, d->longest,
            100.0 * (double)d->tokens / ((double)d->rows * (double)(d->length ? d->length : 1)));
     if (!details) return;
     if (d->layout) zf_show_line(stdout, "  %-18s %s", "template", d->layout);

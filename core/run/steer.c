@@ -143,7 +143,7 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
         zf_watch_score(t);
         snprintf(text, room, "a `score` line comes with step %" PRIu64, t->step + 1);
     } else if (c->id == ZF_CMD_watch) {
-        s = zf_watch_matrix(t, c->word[0], text, room, e);
+        s = zf_watch_matrix(t, c->client, c->word[0], text, room, e);
     } else if (c->id == ZF_CMD_sample) {
         s = zf_trainer_sample(t, c->word[0], text, room, e);
     } else if (c->id == ZF_CMD_select) {
@@ -163,16 +163,13 @@ static void record(void *ctx, json_t *stolen)
     const json_t *option = json_object_get(stolen, "option");
     if (type && text) zf_record_said(t, type, text);
     if (type && option) {
-        char *old = json_dumps(json_object_get(stolen, "old"), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)),
-             *new = json_dumps(json_object_get(stolen, "new"), JSON_ENCODE_ANY | JSON_REAL_PRECISION(6)), *said = NULL;
+        char old[512], new[512], said[1400];
         const char *user = zf_json_text(stolen, "user", "");
-        if (old && new &&asprintf(&said, "%s %s -> %s, from step %" PRId64 " (%s%s%s)", json_string_value(option), old, new,
-                                  (int64_t)json_integer_value(json_object_get(stolen, "from_step")), user, *user ? ", " : "",
-                                  zf_json_text(stolen, "by", "?")) > 0)
-            zf_record_said(t, type, said);
-        free(said);
-        free(old);
-        free(new);
+        snprintf(
+            said, sizeof said, "%s %s -> %s, from step %" PRId64 " (%s%s%s)", json_string_value(option),
+            zf_json_shown(json_object_get(stolen, "old"), old, sizeof old), zf_json_shown(json_object_get(stolen, "new"), new, sizeof new),
+            (int64_t)json_integer_value(json_object_get(stolen, "from_step")), user, *user ? ", " : "", zf_json_text(stolen, "by", "?"));
+        zf_record_said(t, type, said);
     }
     zf_metrics_write(t->metrics, stolen);
 }

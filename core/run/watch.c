@@ -4,6 +4,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/session/session.h"
 #include "core/telemetry/jsonl.h"
 
 #include <inttypes.h>
@@ -15,6 +16,8 @@ enum {
     ROOM = 1 << 15, /* spans that a lane keeps between two takes */
     PIECES = 256
 }; /* of a lane in a `lanes` line: closer ones are one */
+
+static const double lanes_every = 1 / 25.0; /* seconds between two `lanes` lines, at least */
 
 /* Spans of a step that are close together as one: a screen has no more columns. */
 struct zf_live {
@@ -80,11 +83,11 @@ static void hand_out(struct zf_watch *w, int lane, const struct zf_span *s, size
     for (size_t i = 0; i < n; i++) {
         if (w->trace.file && !w->trace.cut && (!w->trace.over || s[i].start < w->trace.over))
             zf_trace_span(w->trace.file, lane + 1, s[i].op, zf_phase_name(s[i].phase), s[i].wait, s[i].start, s[i].end, s[i].work);
-        if (w->live) piece(&w->live->lane[lane], &s[i], close);
+        if (w->showing) piece(&w->live->lane[lane], &s[i], close);
     }
 }
 
-void zf_watch_take(struct zf_trainer *t)
+static void take(struct zf_trainer *t)
 {
     struct zf_watch *w = &t->watch;
     struct zf_device *d;
@@ -95,10 +98,15 @@ void zf_watch_take(struct zf_trainer *t)
         size_t n = d->type->lane_take(l, w->spans, ROOM, &lost);
         hand_out(w, i, w->spans, n, close);
         if (w->trace.file && !w->trace.over) w->trace.lost += lost;
-        if (w->live) w->live->lost += lost;
+        if (w->showing) w->live->lost += lost;
         size_t most = (size_t)t->o->trace_bytes;
         if (w->trace.file && most && zf_trace_size(w->trace.file) >= most) w->trace.cut = true;
     }
+}
+
+void zf_watch_take(struct zf_trainer *t)
+{
+    if (t->watch.trace.file || t->watch.showing) take(t);
 }
 
 /* ---- traces ---- */
@@ -136,6 +144,7 @@ static enum zf_status trace_open(struct zf_trainer *t, uint64_t step, struct zf_
     free(name);
     free(folder);
     if (!s) s = watch(t, e);
+    if (!s) take(t); /* what lanes kept for clients is not of it */
     if (!s) s = zf_trace_open(&w->trace.file, w->trace.path, t->started, e);
     if (s) {
         free(w->trace.path);
@@ -171,7 +180,29 @@ void zf_watch_score(struct zf_trainer *t)
     t->watch.score_asked = true;
 }
 
-enum zf_status zf_watch_matrix(struct zf_trainer *t, const char *name, char *text, size_t room, struct zf_err *e)
+/* Those who left, and this one. */
+static void forget_watchers(struct zf_trainer *t, uint64_t client)
+{
+    struct zf_watch *w = &t->watch;
+    size_t kept = 0;
+    for (size_t i = 0; i < w->watchers; i++)
+        if (w->watcher[i].client != client && zf_session_has_client(t->session, w->watcher[i].client)) w->watcher[kept++] = w->watcher[i];
+    w->watchers = kept;
+}
+
+size_t zf_watch_matrices(struct zf_trainer *t, size_t *out)
+{
+    struct zf_watch *w = &t->watch;
+    size_t n = 0, k;
+    forget_watchers(t, 0);
+    for (size_t i = 0; i < w->watchers; i++) {
+        for (k = 0; k < n && out[k] != w->watcher[i].matrix; k++) continue;
+        if (k == n) out[n++] = w->watcher[i].matrix;
+    }
+    return n;
+}
+
+enum zf_status zf_watch_matrix(struct zf_trainer *t, uint64_t client, const char *name, char *text, size_t room, struct zf_err *e)
 {
     const struct zf_pipeline *p = &t->pipeline;
     const char **names = malloc((p->matrices + 1) * sizeof *names), *near;
@@ -184,11 +215,13 @@ enum zf_status zf_watch_matrix(struct zf_trainer *t, const char *name, char *tex
     if (i == p->matrices && strcmp(name, "none") != 0)
         return zf_fail(e, ZF_USAGE, name, "there is no such matrix%s%s%s", near ? "; did you mean " : "", near ? near : "",
                        near ? "?" : "; a name as in `select` lines is expected");
-    t->watch.matrix = i < p->matrices ? i : SIZE_MAX;
-    if (i < p->matrices)
-        snprintf(text, room, "scores of %s, with every `score` line (now, every score_every steps, at selections)", name);
-    else
-        snprintf(text, room, "no matrix is watched");
+    forget_watchers(t, client);
+    snprintf(text, room, "this client watches no matrix");
+    if (i == p->matrices) return ZF_OK;
+    if (t->watch.watchers == ZF_WATCHERS) return zf_fail(e, ZF_DIFFERENT, name, "%d clients watch already", ZF_WATCHERS);
+    t->watch.watcher[t->watch.watchers++] = (struct zf_watcher){client, i};
+    snprintf(text, room,
+             "scores of %s, with every `score` line (now, every score_every steps, at selections), as long as this client stays", name);
     return ZF_OK;
 }
 
@@ -238,11 +271,17 @@ void zf_watch_begin(struct zf_trainer *t)
         if (step <= w->trace.last && !w->trace.file && trace_open(t, step, &e)) warn(t, &e);
     }
     if (w->listeners && w->publish && !w->live && !watch(t, &e)) w->live = malloc(sizeof *w->live);
-    if (w->live) memset(w->live, 0, sizeof *w->live);
     struct zf_pipeline_counts counted = w->before.counts;
     zf_pipeline_sample(&t->pipeline, &w->before);
     w->before.counts = counted; /* what was done since the last step, for a validation, is counted with this one */
     w->began = zf_clock();
+    bool show = w->live && w->publish && w->began - w->shown >= lanes_every;
+    if (show) {
+        take(t); /* what lanes kept of the steps between is nobody's */
+        memset(w->live, 0, sizeof *w->live);
+        w->shown = w->began;
+    }
+    w->showing = show;
     snprintf(mark, sizeof mark, "step %" PRIu64, step);
     if (w->trace.file && !w->trace.over) zf_trace_mark(w->trace.file, mark, w->began);
 }
@@ -268,7 +307,8 @@ void zf_watch_end(struct zf_trainer *t)
     w->sum.formula_up += bus.up;
     if (!w->spans) return;
     zf_watch_take(t);
-    if (w->live && w->publish) publish(t);
+    if (w->showing) publish(t);
+    w->showing = false;
     if (!w->listeners) {
         free(w->live);
         w->live = NULL;
@@ -288,7 +328,6 @@ void zf_watch_open(struct zf_trainer *t)
 {
     struct zf_watch *w = &t->watch;
     struct zf_err e;
-    w->matrix = SIZE_MAX;
     if (t->o->tensorboard) {
         char *folder = zf_path_join(t->run, "tensorboard");
         enum zf_status s = folder ? zf_tensorboard_open(&w->tensorboard, folder, t->step + 1, &e) : zf_fail_memory(&e, "a path");

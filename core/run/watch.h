@@ -9,6 +9,8 @@
 
 struct zf_trainer;
 
+enum { ZF_WATCHERS = 32 }; /* as many as clients */
+
 struct zf_watch {
     struct zf_pipeline_sample before, step; /* when the step began (its counts: when the last one ended); what it took */
     double began, ended;                    /* of that step: the clock */
@@ -33,12 +35,18 @@ struct zf_watch {
         bool cut;                     /* its file has reached trace_bytes */
     } trace;
 
-    /* Whoever wants `lanes` lines sets listeners (0: nobody) and publish before a step. */
-    size_t matrix; /* of `watch`: the scores that clients get in full; SIZE_MAX: none */
+    /* Not more of them than a screen shows. Whoever wants `lanes` lines sets listeners (0: nobody) and publish before a step. */
+    struct zf_watcher { /* of `watch`: whose scores a client gets in full */
+        uint64_t client;
+        size_t matrix;
+    } watcher[ZF_WATCHERS];
+    size_t watchers;
     unsigned listeners;
     void (*publish)(void *ctx, const char *line, size_t size);
     void *ctx;
     struct zf_live *live; /* the line of the present step */
+    double shown;         /* when the last step began that was told so: the clock */
+    bool showing;         /* the present one is to be told */
 };
 
 /* Options say what: tensorboard, trace_steps. What cannot be had is a warning. After zf_record_start. */
@@ -53,7 +61,9 @@ void zf_watch_close(struct zf_trainer *t); /* while lanes still exist */
 /* The commands. `trace N`: the next N steps; text: the answer. `score`: with the next step. */
 enum zf_status zf_watch_trace(struct zf_trainer *t, uint64_t steps, char *text, size_t room, struct zf_err *e);
 void zf_watch_score(struct zf_trainer *t);
-/* Scores of a matrix, channel by channel, for clients, with every `score` line; "none": no more. */
-enum zf_status zf_watch_matrix(struct zf_trainer *t, const char *name, char *text, size_t room, struct zf_err *e);
+/* Scores of a matrix, channel by channel, for a client, with every `score` line; "none": no more. Each client has one, until it leaves. */
+enum zf_status zf_watch_matrix(struct zf_trainer *t, uint64_t client, const char *name, char *text, size_t room, struct zf_err *e);
+/* The matrices that somebody watches who is still there: into out[ZF_WATCHERS], none twice. Returns how many. */
+size_t zf_watch_matrices(struct zf_trainer *t, size_t *out);
 
 #endif

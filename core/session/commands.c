@@ -13,8 +13,8 @@ const struct zf_command_row zf_command_table[ZF_COMMANDS] = {
 #undef ZF_COMMAND
 };
 
-static const char *const argument_names[] = {"none", "pairs", "pattern",      "count",  "name",
-                                             "path", "text",  "step command", "matrix", "topic"};
+static const char *const argument_names[] = {"none", "pairs",        "pattern", "count", "name",      "path",
+                                             "text", "step command", "matrix",  "topic", "panel file"};
 static const char *const who_names[] = {"at once", "between steps", "the console"};
 static const char *const effect_names[] = {"nothing", "options",          "whether steps are taken", "what is trained",
                                            "files",   "what is recorded", "what will be done"};
@@ -97,13 +97,20 @@ static enum zf_status read_number(struct zf_command *c, const char *word, struct
     return c->number ? ZF_OK : usage(c, e, "the number is none, or not 1 or more");
 }
 
-/* A path or name in quotes stands for what is in them. */
-static char *unquoted(char *s)
+/* A path or name in quotes stands for what is in them; there \" is a quote and \\ a backslash, as put_word writes them. word: NULL is none.
+ */
+static enum zf_status add_unquoted(struct zf_command *c, char *word, struct zf_err *e)
 {
-    size_t n = s ? strlen(s) : 0;
-    if (n < 2 || s[0] != '"' || s[n - 1] != '"') return s;
-    s[n - 1] = 0;
-    return s + 1;
+    if (!word) return ZF_OK;
+    if (word[0] != '"') return add(c, word, e);
+    char *from = word + 1, *to = word;
+    for (; *from && *from != '"'; from++) {
+        from += from[0] == '\\' && (from[1] == '"' || from[1] == '\\');
+        *to++ = *from;
+    }
+    if (from[0] != '"' || from[1]) return usage(c, e, "a quote that is not closed at the end");
+    *to = 0;
+    return add(c, word, e);
 }
 
 static enum zf_status read_arguments(struct zf_command *c, char *at, struct zf_err *e)
@@ -112,11 +119,13 @@ static enum zf_status read_arguments(struct zf_command *c, char *at, struct zf_e
     c->number = 1;
     switch (c->row->arguments) {
     case ZF_ARGS_PAIRS: ZF_TRY(read_pairs(c, at, e)); break;
-    case ZF_ARGS_PATH:
+    case ZF_ARGS_PATH: ZF_TRY(add_unquoted(c, rest_of(at), e)); break;
     case ZF_ARGS_TEXT:
-        word = rest_of(at);
-        if (c->row->arguments == ZF_ARGS_PATH) word = unquoted(word);
-        if (word) ZF_TRY(add(c, word, e));
+        if ((word = rest_of(at))) ZF_TRY(add(c, word, e));
+        break;
+    case ZF_ARGS_PANEL_FILE:
+        ZF_TRY(add_unquoted(c, next_word(&at), e));
+        ZF_TRY(add_unquoted(c, rest_of(at), e));
         break;
     case ZF_ARGS_STEP_COMMAND:
         if ((word = next_word(&at))) {
@@ -126,7 +135,7 @@ static enum zf_status read_arguments(struct zf_command *c, char *at, struct zf_e
         }
         break;
     default:
-        while ((word = next_word(&at))) ZF_TRY(add(c, unquoted(word), e));
+        while ((word = next_word(&at))) ZF_TRY(add_unquoted(c, word, e));
         if (c->count > (c->row->arguments != ZF_ARGS_NONE)) return usage(c, e, "too many words");
         if (c->row->arguments == ZF_ARGS_COUNT && c->count) ZF_TRY(read_number(c, c->word[0], e));
         break;
@@ -167,7 +176,7 @@ enum zf_status zf_command_parse(struct zf_command *c, const char *line, struct z
     c->row = NULL;
     c->yes = false;
     c->count = 0;
-    c->number = 0;
+    c->number = c->client = 0;
     if (!(c->storage = strdup(line))) return zf_fail_memory(e, "a command");
     if (!is_line(line))
         return zf_fail(e, ZF_USAGE, NULL, "it is no line of text; one command in UTF-8, without control characters, is expected");
@@ -190,16 +199,30 @@ void zf_command_free(struct zf_command *c)
     c->storage = NULL;
 }
 
+enum quoting { AS_IT_IS, VALUES, WORDS }; /* VALUES: value texts, which have quotes of their own where they need them */
+
 /* Words that belong together as a value text does: `"two words"`. */
-static void put_word(FILE *to, const char *word, bool quote)
+static void put_word(FILE *to, const char *word, enum quoting how)
 {
-    if (!quote || word[0] == '"' || (word[0] && !strpbrk(word, " \t"))) {
+    if (how == AS_IT_IS || (how == VALUES && word[0] == '"') || (word[0] && !strpbrk(word, how == VALUES ? " \t" : " \t\""))) {
         fputs(word, to);
         return;
     }
     putc('"', to);
     for (; *word; word++) fprintf(to, "%s%c", *word == '"' || *word == '\\' ? "\\" : "", *word);
     putc('"', to);
+}
+
+static enum quoting quoting_of(const struct zf_command_row *row)
+{
+    switch (row ? row->arguments : ZF_ARGS_NONE) {
+    case ZF_ARGS_PAIRS: return VALUES;
+    case ZF_ARGS_NAME:
+    case ZF_ARGS_PATTERN:
+    case ZF_ARGS_MATRIX:
+    case ZF_ARGS_PANEL_FILE: return WORDS;
+    default: return AS_IT_IS;
+    }
 }
 
 char *zf_command_join(const char *const *words, size_t count)
@@ -210,15 +233,14 @@ char *zf_command_join(const char *const *words, size_t count)
     if (!to) return NULL;
     if (count) snprintf(name, sizeof name, "%.*s", (int)strcspn(words[0], "!"), words[0]);
     const struct zf_command_row *row = zf_command_find(name);
-    bool path = row && row->arguments == ZF_ARGS_PATH,
-         quote = row && (row->arguments == ZF_ARGS_PAIRS || row->arguments == ZF_ARGS_NAME || row->arguments == ZF_ARGS_PATTERN);
+    bool path = row && row->arguments == ZF_ARGS_PATH;
     for (size_t i = 0; i < count; i++) {
         if (i) putc(' ', to);
         if (path && i == 1 && words[1][0] != '/' && strcmp(row->name, "load") != 0 && (here = getcwd(NULL, 0))) {
             fprintf(to, "%s/", here);
             free(here);
         }
-        put_word(to, words[i], quote && i);
+        put_word(to, words[i], i ? quoting_of(row) : AS_IT_IS);
     }
     bool failed = ferror(to);
     if (!fclose(to) && !failed) return text;

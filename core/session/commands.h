@@ -27,7 +27,8 @@ enum zf_command_arguments {
     ZF_ARGS_TEXT,
     ZF_ARGS_STEP_COMMAND,
     ZF_ARGS_MATRIX,
-    ZF_ARGS_TOPIC
+    ZF_ARGS_TOPIC,
+    ZF_ARGS_PANEL_FILE
 };
 enum zf_command_who { ZF_WHO_READ, ZF_WHO_TRAINER, ZF_WHO_CONSOLE };
 enum zf_command_effect {
@@ -61,7 +62,8 @@ struct zf_command {
     enum zf_command_id id;
     bool yes;                           /* NAME! */
     size_t count;                       /* words; PAIRS: names and values in turn, values as value text */
-    const char *word[ZF_COMMAND_WORDS]; /* PATH, TEXT: one, the rest of the line. STEP_COMMAND: the step and the command */
+    const char *word[ZF_COMMAND_WORDS]; /* PATH, TEXT: one, the rest of the line. STEP_COMMAND, PANEL_FILE: a word and the rest */
+    uint64_t client;                    /* of control.h: who asked; 0: nobody who is still there */
     uint64_t number;                    /* COUNT (1 if it was left out), the step of STEP_COMMAND */
     char *storage;
 };

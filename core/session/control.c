@@ -1,6 +1,7 @@
 /* See control.h. Three parts: what the two threads share, clients, the loop of the control thread. */
 #include "core/session/control.h"
 #include "core/base/clock.h"
+#include "core/base/plural.h"
 #include "core/base/pool.h"
 #include "core/telemetry/jsonl.h"
 #include "core/wire/wire.h"
@@ -27,6 +28,7 @@ enum {
     OVERLONG = 1 << 20,   /* bytes of one line until then */
     BURST = 256,          /* requests at once; then RATE a second */
     RATE = 100,
+    DOZE_MS = 10,
     GOODBYE_MS = 500, /* for what is queued at the end */
     PATIENCE_S = 5,   /* for what is queued when a client is dropped */
 };
@@ -68,6 +70,7 @@ struct zf_control {
     struct stat file; /* the socket, as it was made */
     bool closed;      /* no more requests: those that come are refused at once */
     bool ending;
+    bool dozing; /* the control thread looks by itself, DOZE_MS after it last handed something out: lines need not wake it */
     /* the control thread's */
     struct client client[CLIENTS];
     uint64_t next_number;
@@ -104,9 +107,10 @@ static void put_out(struct zf_control *c, struct item *i, bool answer)
         c->out_lost++;
         c->lost++;
     }
+    bool dozing = c->dozing && !answer;
     pthread_mutex_unlock(&c->lock);
     free(i);
-    wake(c);
+    if (!dozing) wake(c);
 }
 
 void zf_control_publish(struct zf_control *c, const char *line, size_t size)
@@ -186,6 +190,16 @@ unsigned zf_control_clients(struct zf_control *c)
     return n;
 }
 
+bool zf_control_has(struct zf_control *c, uint64_t client)
+{
+    bool has = false;
+    if (!c || !client) return false;
+    pthread_mutex_lock(&c->lock);
+    for (int i = 0; i < CLIENTS; i++) has |= c->client[i].number == client;
+    pthread_mutex_unlock(&c->lock);
+    return has;
+}
+
 uint64_t zf_control_lost(struct zf_control *c)
 {
     if (!c) return 0;
@@ -217,9 +231,8 @@ static bool tell_lost(struct client *k)
     char line[160];
     if (!k->lost) return true;
     if (zf_wire_queued(&k->wire) > QUEUE / 2) return false;
-    int n =
-        snprintf(line, sizeof line, "{\"type\":\"note\",\"text\":\"%zu lines were lost: this client did not read them\",\"lost\":%zu}\n",
-                 k->lost, k->lost);
+    int n = snprintf(line, sizeof line, "{\"type\":\"note\",\"text\":\"%zu line%s lost: this client did not read\",\"lost\":%zu}\n",
+                     k->lost, zf_plural(k->lost), k->lost);
     if (!zf_wire_queue(&k->wire, line, (size_t)n, 0)) return false;
     k->lost = 0;
     return true;
@@ -425,6 +438,7 @@ static bool hand_out(struct zf_control *c)
     size_t lost = c->out_lost;
     c->out_lost = 0;
     bool ending = c->ending;
+    c->dozing = i != NULL;
     pthread_mutex_unlock(&c->lock);
     while (i) {
         struct item *next = i->next;
@@ -502,7 +516,7 @@ static void *serve(void *arg)
     bool soon;
     for (;;) {
         nfds_t n = watch(c, p, of, &soon);
-        if (poll(p, n, ending > 0 || soon ? 20 : -1) < 0 && errno != EINTR) usleep(10000);
+        if (poll(p, n, ending > 0 || soon || c->dozing ? DOZE_MS : -1) < 0 && errno != EINTR) usleep(10000);
         uint64_t told;
         if (p[0].revents & POLLIN && read(c->wake, &told, sizeof told) < 0) told = 0;
         bool end = hand_out(c);

@@ -46,6 +46,7 @@ void zf_control_answer(struct zf_control *c, struct zf_request *stolen, bool ok,
 /* T. A line for all clients; with its newline. Those that begin with {"type":"start" are kept for new clients, {"type":"lanes" never. */
 void zf_control_publish(struct zf_control *c, const char *line, size_t size);
 
+bool zf_control_has(struct zf_control *c, uint64_t client); /* is it still there? 0: nobody */
 unsigned zf_control_clients(struct zf_control *c);
 uint64_t zf_control_lost(struct zf_control *c); /* lines that clients did not get */
 

@@ -1,5 +1,6 @@
 /* What commands do, in the trainer's thread. See session.h. */
 #include "core/base/file.h"
+#include "core/base/plural.h"
 #include "core/session/session_impl.h"
 
 #include <inttypes.h>
@@ -236,31 +237,39 @@ enum zf_status zf_session_may_wait(const struct zf_command *c, struct zf_err *e)
 {
     if (c->row->who == ZF_WHO_CONSOLE) return zf_fail(e, ZF_USAGE, c->row->name, "it is the console's own command; nobody would see it");
     if (c->row->who == ZF_WHO_READ) return zf_fail(e, ZF_USAGE, c->row->name, "it only answers, and nobody would be there to read it");
+    if (c->id == ZF_CMD_watch)
+        return zf_fail(e, ZF_USAGE, c->row->name, "it is for a client that listens, as long as that stays; it cannot be put off");
     if (c->row->arguments == ZF_ARGS_STEP_COMMAND)
         return zf_fail(e, ZF_USAGE, c->row->name, "a step that names a step; the command alone is expected");
     return ZF_OK;
 }
 
+/* Under the lock: the control thread tells what is put off. */
+static bool insert_later(struct zf_session *s, const struct zf_later *one)
+{
+    if (s->later_count == s->later_room) {
+        size_t room = s->later_room ? 2 * s->later_room : 16;
+        struct zf_later *more = realloc(s->later, room * sizeof *more);
+        if (!more) return false;
+        s->later = more;
+        s->later_room = room;
+    }
+    size_t i = s->later_count++;
+    for (; i && s->later[i - 1].step > one->step; i--) s->later[i] = s->later[i - 1];
+    s->later[i] = *one;
+    return true;
+}
+
 enum zf_status zf_session_later(struct zf_session *s, uint64_t step, const char *command, const struct zf_author *who, struct zf_err *e)
 {
     if (s->later_count >= LATER_MOST) return zf_fail(e, ZF_USAGE, NULL, "%d commands wait already", LATER_MOST);
-    char *copy = strdup(command);
-    if (copy && s->later_count == s->later_room) {
-        size_t room = s->later_room ? 2 * s->later_room : 16;
-        struct zf_later *more = realloc(s->later, room * sizeof *more);
-        if (more) s->later = more, s->later_room = room;
-    }
-    if (!copy || s->later_count == s->later_room) {
-        free(copy);
-        return zf_fail_memory(e, "a command");
-    }
-    size_t i = s->later_count++;
-    for (; i && s->later[i - 1].step > step; i--) s->later[i] = s->later[i - 1];
-    s->later[i] = (struct zf_later){step, copy, *who};
+    struct zf_later one = {step, strdup(command), *who};
     pthread_mutex_lock(&s->lock);
-    s->waiting = s->later_count;
+    bool done = one.command && insert_later(s, &one);
     pthread_mutex_unlock(&s->lock);
-    return ZF_OK;
+    if (done) return ZF_OK;
+    free(one.command);
+    return zf_fail_memory(e, "a command");
 }
 
 /* Takes back what zf_session_later put last for this step. */
@@ -269,10 +278,10 @@ static void forget_later(struct zf_session *s, uint64_t step)
     size_t i = s->later_count;
     while (i && s->later[i - 1].step != step) i--;
     if (!i) return;
+    pthread_mutex_lock(&s->lock);
     free(s->later[i - 1].command);
     memmove(s->later + i - 1, s->later + i, (s->later_count - i) * sizeof *s->later);
-    pthread_mutex_lock(&s->lock);
-    s->waiting = --s->later_count;
+    s->later_count--;
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -309,9 +318,11 @@ static void put_off(struct zf_session *s, const struct zf_command *c, const stru
         else if (journal(s, "at", c->number, c->word[1], who, NULL, NULL, e)) {
             forget_later(s, c->number);
             refuse_unwritten(v, e);
-        } else
+        } else {
+            zf_session_say(s, "note", "put off until step %" PRIu64 ": %s", c->number, c->word[1]);
             zf_verdict_set(v, true, "before step %" PRIu64 ": %s%s", c->number, c->word[1],
                            c->number > s->facts.steps ? " (the run ends before that, unless steps is raised)" : "");
+        }
     }
     zf_command_free(&inner);
 }
@@ -350,12 +361,13 @@ static enum zf_status source_lines(struct zf_session *s, const char *path, char 
         v->ok = one.ok;
         v->ask = one.ask;
         if (!bad && !one.ok)
-            zf_verdict_set(v, false, "%s:%zu: %s (refused; %zu commands before it were carried out)", path, number,
-                           one.text ? one.text : "", done);
+            zf_verdict_set(v, false, "%s:%zu: %s (refused; %zu command%s before it: carried out)", path, number, one.text ? one.text : "",
+                           done, zf_plural(done));
         done++;
         free(one.text);
     }
-    if (!bad && v->ok) zf_verdict_set(v, true, "%s%s%zu commands of %s were carried out", said ? said : "", said ? "\n" : "", done, path);
+    if (!bad && v->ok)
+        zf_verdict_set(v, true, "%s%s%zu command%s of %s: carried out", said ? said : "", said ? "\n" : "", done, zf_plural(done), path);
     free(said);
     return bad;
 }
@@ -478,6 +490,7 @@ enum zf_status zf_session_execute(struct zf_session *s, const char *text, const 
     } else if (c.row->allowed == ZF_ALLOWED_PAUSED && !s->paused && able(s, c.id)) { /* nobody pauses for what cannot be done */
         zf_verdict_set(v, false, "%s: only while paused; `pause` first", c.row->name);
     } else {
+        c.client = who->client;
         switch (c.id) {
         case ZF_CMD_set: bad = change(s, &c, who, yes, false, v, e); break;
         case ZF_CMD_undo: bad = undo(s, who, v, e); break;

@@ -107,6 +107,11 @@ unsigned zf_session_clients(struct zf_session *s)
     return s ? zf_control_clients(s->control) : 0;
 }
 
+bool zf_session_has_client(struct zf_session *s, uint64_t client)
+{
+    return s && zf_control_has(s->control, client);
+}
+
 /* What was to be done before the next step; what is refused is told, as there is nobody to answer. */
 static enum zf_status do_due(struct zf_session *s, bool *any, struct zf_err *e)
 {
@@ -116,7 +121,6 @@ static enum zf_status do_due(struct zf_session *s, bool *any, struct zf_err *e)
     *any = true;
     pthread_mutex_lock(&s->lock);
     memmove(s->later, s->later + 1, --s->later_count * sizeof *s->later);
-    s->waiting = s->later_count;
     pthread_mutex_unlock(&s->lock);
     snprintf(l.author.by, sizeof l.author.by, "at");
     enum zf_status bad = l.step == s->next ? zf_session_execute(s, l.command, &l.author, true, &v, e) : ZF_OK;
@@ -135,6 +139,7 @@ static enum zf_status do_request(struct zf_session *s, bool *any, struct zf_err 
     *any = true;
     memcpy(who.by, r->by, sizeof who.by);
     memcpy(who.user, r->user, sizeof who.user);
+    who.client = r->client;
     enum zf_status bad = zf_session_execute(s, r->command, &who, r->yes, &v, e);
     zf_control_answer(s->control, r, !bad && v.ok, v.ask, bad ? e->message : v.text ? v.text : "no memory for an answer");
     free(v.text);

@@ -63,6 +63,7 @@ void zf_session_doing(struct zf_session *s, const char *what);                /*
 void zf_session_pause(struct zf_session *s, const char *why);          /* before the next step; why: a constant, NULL: by a command */
 void zf_session_publish(void *session, const char *line, size_t size); /* a telemetry line, to all clients */
 unsigned zf_session_clients(struct zf_session *s);
+bool zf_session_has_client(struct zf_session *s, uint64_t client); /* is it still there? */
 
 /* Before a step: the run itself has chosen another value of an option that is `auto` and stays so. Journalled as by `auto` with its reasons
  * (stolen) and recorded; the caller has checked it and acts when this has succeeded. ZF_IO: it is not to be done. */

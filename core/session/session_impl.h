@@ -10,6 +10,7 @@
 
 struct zf_author {
     char by[16], user[64];
+    uint64_t client; /* of control.h; 0: none */
 };
 
 struct zf_later {
@@ -24,20 +25,20 @@ struct zf_session {
     struct zf_journal *journal;
     struct zf_session_trainer trainer;
     struct zf_control *control;
-    struct zf_later *later; /* by step; of one step in the order in which they came */
-    size_t later_count, later_room;
     char **undo; /* commands that take the changes back, the newest last */
     size_t undo_count, undo_room;
     uint64_t next;    /* the step that is not yet issued */
     uint64_t granted; /* steps that may be taken although it is paused */
     bool stop;
     unsigned depth; /* of files that name files */
-    /* Under the lock for the control thread, which reads: the options while they change, and these. */
+    /* Under the lock for the control thread, which reads: the options while they change, and these while they do. */
     pthread_mutex_t lock;
     struct zf_session_facts facts;
     const char *doing, *why;
     bool paused;
-    size_t changes, waiting;
+    size_t changes;
+    struct zf_later *later; /* by step; of one step in the order in which they came */
+    size_t later_count, later_room;
 };
 
 /* What is answered. text: owned. */

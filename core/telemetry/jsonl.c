@@ -75,13 +75,17 @@ static void put_harmless(struct text *t, const char *s, size_t n)
 
 static void put_plain(struct text *t, const json_t *v)
 {
-    size_t n = json_dumpb(v, NULL, 0, JSON_ENCODE_ANY | JSON_COMPACT);
-    char *s = n ? malloc(n) : NULL;
-    if (s && json_dumpb(v, s, n, JSON_ENCODE_ANY | JSON_COMPACT) == n)
+    char few[256], *s = few;
+    size_t n = json_dumpb(v, few, sizeof few, JSON_ENCODE_ANY | JSON_COMPACT);
+    if (n > sizeof few) { /* all of it is needed: once more */
+        s = malloc(n);
+        if (s) n = json_dumpb(v, s, n, JSON_ENCODE_ANY | JSON_COMPACT);
+    }
+    if (s && n)
         put_harmless(t, s, n);
     else
         t->failed = true;
-    free(s);
+    if (s != few) free(s);
 }
 
 static void put_string(struct text *t, const char *s, size_t n)

@@ -66,9 +66,64 @@ def test_commands(folder):
     expect(m["name"] == name["name"] and len(m["scores"]) == name["channels"], m)
     expect(all(x >= 0 for x in m["scores"]) and max(m["scores"]) > 0, m)
     expect(sorted(set(m["selected"])) == m["selected"] and 0 < len(m["selected"]) < name["channels"], m)
-    h.run("send", out, "watch", "none")
+    two_watch(out, [m["name"] for m in h.metrics(out, "start", whole=False)[0]["matrices"]])
+    expect("watch" not in open(os.path.join(out, "journal.jsonl"), encoding="utf-8").read(), "watching is written down")
     h.run("send", out, "stop")
     h.finish(p, 5)
+
+
+def client(out):
+    s = socket.socket(socket.AF_UNIX)
+    s.settimeout(30 * h.SLOW)
+    s.connect(os.path.join(out, "control.sock"))
+    return s, s.makefile()
+
+
+def ask(s, lines, *commands):
+    """The commands one after the other; the names of the `watch` lines since, up to the last answer."""
+    seen, last = [], None
+    for n, command in enumerate(commands, 100):
+        s.sendall(json.dumps({"id": n, "command": command}).encode() + b"\n")
+        for line in lines:
+            m = json.loads(line)
+            if m.get("type") == "watch":
+                seen.append(m["name"])
+            if m.get("id") == n:
+                expect(m["ok"], m)
+                last = m["text"]
+                break
+    return seen, last
+
+
+def told(s, lines):
+    """The names of the matrices that the next score comes with."""
+    ask(s, lines, "score")
+    seen, step = set(), None
+    for line in lines:
+        m = json.loads(line)
+        if m.get("type") == "watch":
+            seen.add(m["name"])
+        if m.get("type") == "score":
+            return seen
+
+
+def two_watch(out, names):
+    """Each client has a matrix of its own, which ends with it: nothing is told in full for nobody."""
+    (a, a_lines), (b, b_lines) = client(out), client(out)
+    ask(a, a_lines, "watch " + names[0])
+    ask(b, b_lines, "watch " + names[1])
+    expect(told(a, a_lines) == {names[0], names[1]}, "two consoles on different matrices")
+    ask(b, b_lines, "watch none")
+    expect(told(a, a_lines) == {names[0]}, "one goes back, the other has its matrix still")
+    ask(b, b_lines, "watch " + names[0])
+    a.close(), a_lines.close()
+    expect(told(b, b_lines) == {names[0]}, "both the same, one leaves")
+    ask(b, b_lines, "watch " + names[2])
+    expect(told(b, b_lines) == {names[2]}, "another one instead")
+    b.close(), b_lines.close()
+    c, c_lines = client(out)
+    expect(told(c, c_lines) == set(), "nobody watches")
+    c.close(), c_lines.close()
 
 
 if __name__ == "__main__":

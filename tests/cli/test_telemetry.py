@@ -280,7 +280,7 @@ def test_a_trace_has_a_bound(folder):
 
 
 def test_lanes_for_clients(folder):
-    """Who listens on the socket gets busy intervals of each step, and the traces and scores that it asks for; the file gets no lanes."""
+    """Who listens on the socket gets busy intervals of steps, 25 times a second at most, and the traces and scores that it asks for; the file gets no lanes."""
     h.text_file(folder)
     zenflow = {"strategy": "zenflow", **POLICIES["zenflow plain"]}
     p = h.start(h.cfg(folder, train={"steps": 200000, "valid_every": 0}, zenflow=zenflow, log={"score_every": 0}), "--plain")
@@ -308,7 +308,10 @@ def test_lanes_for_clients(folder):
     expect(len(traces) == 1 and traces[0] in note["text"], "traces", traces, note)
     first = int(os.path.basename(traces[0]).split("-")[1])
     check_trace(traces[0], (first, first + 1), "zenflow")
-    expect([m["step"] for m in lanes] == list(range(lanes[0]["step"], lanes[-1]["step"] + 1)), "steps", [m["step"] for m in lanes])
+    steps = [m["step"] for m in lanes]
+    expect(steps == sorted(set(steps)), "steps", steps)
+    near = [(a["from"], b["from"]) for a, b in zip(lanes, lanes[1:]) if b["from"] - a["from"] < 0.039]
+    expect(not near, "more often than a screen shows", near)
     for m in lanes:
         expect([x["name"] for x in m["lanes"]] == ["compute", "d2h", "h2d", "cpu"] and m["from"] < m["to"], m)
         for x in m["lanes"]:

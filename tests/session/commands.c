@@ -38,7 +38,16 @@ static void words(void **state)
     parses("export my folder", "export|my folder");
     parses("export \"my folder\"", "export|my folder");
     parses("save \"a b\"", "save|a b");
-    parses("write heat a.csv", "write|heat a.csv");
+    parses("save \"a \\\"b\\\" \\\\ \\c\"", "save|a \"b\" \\ \\c");
+    parses("export \"a \\\"b\\\"/c\"", "export|a \"b\"/c");
+    parses("export \"a b", "refused*not closed");
+    parses("export \"a\" b", "refused*not closed");
+    parses("write loss \"a \\\"b\\\".csv\"", "write|loss|a \"b\".csv");
+    parses("write \"loss\" two words.csv", "write|loss|two words.csv");
+    parses("write! loss a.csv", "write!|loss|a.csv");
+    parses("write loss", "write|loss");
+    parses("write", "refused*missing");
+    parses("write heat a.csv", "write|heat|a.csv");
 }
 
 static void refusals(void **state)

@@ -124,6 +124,8 @@ def test_watch_and_steer(folder):
         t.wait("s stop")
         t.keys("s")
         expect(t.exit() == 5, "stopped", t.text())
+        t.wait("(console) stopped it. Its weights: ")
+        t.wait("to go on from there: ")
     expect(h.metrics(out)[-1]["reason"] == "stopped", h.metrics(out)[-1])
     expect([m["option"] for m in h.metrics(out, "change")] == ["topk_ratio", "update_interval"], h.metrics(out, "change"))
     expect({m["by"] for m in h.metrics(out, "change")} == {"console"}, "by", text)
@@ -196,7 +198,8 @@ def test_ends(folder):
         t.wait("last step")
         t.keys("q")
         expect(t.exit() == 0, t.text())
-        t.wait("step 3, done")
+        t.wait("ended at step 3: it has reached its last step")
+        t.wait("lets its model speak")
     with Terminal(folder, path) as t:  # it is over: its recording
         t.wait(lambda s: step_of(s) == 3)
         t.command("set lr 1e-3")
@@ -210,6 +213,47 @@ def test_ends(folder):
     for wrong in (("--snapshot", "80"), ("--snapshot", "0x5"), ("--at-step", "2"), ("--theme", "pink"), ()):
         done = h.run("replay", out_of(folder), *wrong, code=2)
         expect(done.stderr.startswith("zenflow-console: "), done.stderr)
+
+
+def test_a_matrix(folder):
+    """of a live run, and of one that has ended while it was watched: columns of before come from the file."""
+    path = cfg(folder, train={"steps": 120, "valid_every": 0}, log={"score_every": 4})
+    with Terminal(folder, path) as t:
+        t.wait(lambda s: step_of(s) > 20)
+        t.command("zoom channels")
+        leave_prompt(t)
+        t.keys("Enter")
+        t.wait("score, log10")
+        t.wait("ENDED")
+        t.keys("Escape")  # all matrices again
+        t.wait("layer x time")
+        t.keys("Enter")
+        t.wait("score, log10")
+        t.wait("hold of")
+        expect("No scores" not in t.text(), t.text())
+        t.keys("q")
+        expect(t.exit() == 0, t.text())
+
+
+def test_put_off(folder):
+    background(folder, at={"900000": "set topk_ratio 0.05"})
+    with Terminal(folder, "attach", out_of(folder)) as t:
+        t.wait(lambda s: step_of(s) > 1)
+        t.command("zoom options")
+        t.wait("-> 0.05 at step 900000")
+        t.wait("about to be")
+        h.run("send", out_of(folder), "at", "800000", "set", "clip_norm", "2")
+        t.wait("-> 2 at step 800000")
+        t.command("at 700000 save")
+        t.wait("before step 700000")
+        t.command("history")
+        t.wait("step 700000  put off: save")
+        leave_prompt(t)
+        t.keys("q")
+        t.wait("d detach")
+        t.keys("d")
+        expect(t.exit() == 0, t.text())
+    end(folder)
 
 
 def test_refusals(folder):

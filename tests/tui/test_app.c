@@ -17,6 +17,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* --- stand-ins for the terminal --- */
@@ -134,6 +135,7 @@ static int open_app(void **state)
     app.v.run = "out";
     app.v.said = app.said;
     app.v.link = ZF_LINK_LIVE;
+    app.watched = SIZE_MAX;
     assert_true(zf_canvas_resize(&app.c, 100, 30));
     line(
         "{\"type\":\"start\",\"version\":\"0\",\"model\":\"m\",\"parameters\":9,\"device\":\"host\",\"strategy\":\"zenflow\",\"attempt\":1,"
@@ -389,25 +391,71 @@ static void test_help_is_whole(void **state)
     assert_int_equal(app.dialog, ZF_DIALOG_NONE);
 }
 
+/* The trainer tells the matrix that is looked at in full, no other, and none when none is. */
+static void test_watching(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *does, *sends; /* NULL: nothing */
+    } rows[] = {{".enter", "watch layers.0.q"},
+                {"", NULL},
+                {".enter", "watch none"},
+                {".enter", "watch layers.0.q"},
+                {"panel channels", "watch none"}, /* hidden */
+                {"panel channels", "watch layers.0.q"},
+                {"watch layers.0.k", NULL}, /* is sent as it was typed */
+                {"panel channels", "watch none"},
+                {"watch layers.0.k", NULL}, /* shows the panel */
+                {"watch nothing", NULL},
+                {"watch none", NULL},
+                {".enter", "watch layers.0.q"}};
+    app.v.focus = ZF_PANEL_CHANNELS;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        zf_app_command(&app, rows[i].does);
+        app.v.focus = ZF_PANEL_CHANNELS;
+        int before = fake.count;
+        fake.asked[0] = 0;
+        zf_app_curious(&app, 0);
+        assert_string_equal(fake.asked, rows[i].sends ? rows[i].sends : "");
+        assert_int_equal(fake.count, before + (rows[i].sends != NULL));
+        app.waiting_count = app.waiting_count ? (free(app.waiting[0].command), 0) : 0;
+        app.status_at = 0;
+    }
+    app.v.link = ZF_LINK_ENDED; /* nobody to ask */
+    zf_app_command(&app, ".enter");
+    fake.asked[0] = 0;
+    assert_true(zf_app_curious(&app, 0) < 0);
+    assert_string_equal(fake.asked, "");
+}
+
 static void test_writing(void **state)
 {
     (void)state;
-    char path[] = "/tmp/zf-app-XXXXXX", command[128];
-    int fd = mkstemp(path);
-    assert_true(fd >= 0);
-    close(fd);
-    snprintf(command, sizeof command, "write loss %s.csv", path);
-    zf_app_command(&app, command);
-    assert_true(seen("written"));
-    zf_app_command(&app, command);
-    assert_int_equal(app.dialog, ZF_DIALOG_ASK); /* it is there now */
-    zf_app_dialog_key(&app, 'y');
-    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
-    assert_true(seen("written"));
+    static const char *const names[] = {"plain.csv", "two words.csv", "a \"b\" \\ c.csv", "\"q\".csv"};
+    static const char *const typed[] = {"plain.csv", "two words.csv", "a \\\"b\\\" \\\\ c.csv", "\\\"q\\\".csv"};
+    char folder[] = "/tmp/zf-app-XXXXXX", path[64], command[128];
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < 4; i++) {
+        snprintf(command, sizeof command, "write loss \"%s/%s\"", folder, typed[i]);
+        snprintf(path, sizeof path, "%s/%s", folder, names[i]);
+        zf_app_command(&app, command);
+        assert_true(seen("written"));
+        assert_int_equal(access(path, R_OK), 0);
+        zf_app_command(&app, command);
+        assert_int_equal(app.dialog, ZF_DIALOG_ASK); /* it is there now */
+        assert_int_equal(truncate(path, 0), 0);
+        zf_app_dialog_key(&app, 'y');
+        assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+        assert_true(seen("written"));
+        struct stat st;
+        assert_true(!stat(path, &st) && st.st_size > 0);
+        snprintf(command, sizeof command, "write! loss \"%s/%s\"", folder, typed[i]);
+        zf_app_command(&app, command); /* not asked */
+        assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+        assert_int_equal(unlink(path), 0);
+    }
     assert_int_equal(fake.count, 0);
-    snprintf(command, sizeof command, "%s.csv", path);
-    unlink(command);
-    unlink(path);
+    assert_int_equal(rmdir(folder), 0);
 }
 
 /* Everything a key can do, in any order, at any size. */
@@ -457,6 +505,10 @@ static void test_outcomes(void **state)
         const char *says;
     } rows[] = {{"{\"type\":\"end\",\"step\":40,\"reason\":\"done\",\"code\":0}\n", 0, "last step"},
                 {"{\"type\":\"end\",\"step\":4,\"reason\":\"signal\"}\n", 5, "a signal asked"},
+                {"{\"type\":\"end\",\"step\":4,\"reason\":\"stopped\"}\n", 5, "max_time"},
+                {"{\"type\":\"command\",\"step\":4,\"command\":\"stop\",\"by\":\"console\",\"user\":\"anna\"}\n"
+                 "{\"type\":\"end\",\"step\":4,\"reason\":\"stopped\"}\n",
+                 5, "at step 4: anna (console) stopped it."},
                 {"{\"type\":\"end\",\"step\":4,\"reason\":\"error\",\"code\":7}\n", 7, "disk is full"}};
     snprintf(path, sizeof path, "%s/trainer.log", run);
     assert_int_equal(zf_file_write_atomic(path, "a\nb\nlast words: the disk is full\n", 33, &e), ZF_OK);
@@ -483,6 +535,53 @@ static void test_outcomes(void **state)
         snprintf(path, sizeof path, "%s/%s", run, files[i]);
         unlink(path);
     }
+    rmdir(run);
+}
+
+/* Last words: how it ended, where the weights are, what to type next. */
+static void test_farewell(void **state)
+{
+    (void)state;
+    char run[] = "/tmp/zf-farewell-XXXXXX", path[64], expected[600];
+    struct zf_err e;
+    assert_non_null(mkdtemp(run));
+    static const struct {
+        const char *reason, *says;
+    } rows[] = {{"done", "lets its model speak"}, {"stopped", "to go on from there"}, {"error", "tells where it stands"}};
+    snprintf(path, sizeof path, "%s/exports/step-00000004", run);
+    assert_int_equal(zf_directory_make(path, 0700, &e), ZF_OK);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char text[400];
+        /* moved since: the journal's path is an older one */
+        int n = snprintf(text, sizeof text,
+                         "{\"type\":\"export\",\"step\":4,\"file\":\"/before/exports/step-00000004\"}\n"
+                         "{\"type\":\"command\",\"step\":4,\"command\":\"stop\",\"by\":\"send\",\"user\":\"anna\"}\n"
+                         "{\"type\":\"end\",\"step\":4,\"reason\":\"%s\"}\n",
+                         rows[i].reason);
+        snprintf(path, sizeof path, "%s/journal.jsonl", run);
+        assert_int_equal(zf_file_write_atomic(path, text, (size_t)n, &e), ZF_OK);
+        char *words = zf_farewell(run, true, 4);
+        assert_non_null(words);
+        assert_non_null(strstr(words, "The run has ended at step 4: "));
+        assert_non_null(strstr(words, " Its weights: exports/step-00000004."));
+        assert_non_null(strstr(words, rows[i].says));
+        if (i == 1) {
+            snprintf(expected, sizeof expected,
+                     "%s: The run has ended at step 4: anna (send) stopped it. Its weights: exports/step-00000004.\n"
+                     "to go on from there: `zenflow-console %s/run.cfg --set path=%s/exports/step-00000004 --set dir=NAME`\n",
+                     run, run, run);
+            assert_string_equal(words, expected);
+        }
+        free(words);
+    }
+    unlink(path);
+    snprintf(path, sizeof path, "%s/exports/step-00000004", run);
+    rmdir(path);
+    char *words = zf_farewell(run, true, 4); /* nothing is left */
+    assert_non_null(strstr(words, "without a word"));
+    free(words);
+    snprintf(path, sizeof path, "%s/exports", run);
+    rmdir(path);
     rmdir(run);
 }
 
@@ -526,10 +625,12 @@ int main(void)
                                        TEST(leaving),
                                        TEST(a_recording),
                                        TEST(help_is_whole),
+                                       TEST(watching),
                                        TEST(writing),
                                        TEST(storm),
                                        TEST(hostile_words),
                                        cmocka_unit_test(test_outcomes),
+                                       cmocka_unit_test(test_farewell),
                                        cmocka_unit_test(test_surroundings)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

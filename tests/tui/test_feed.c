@@ -677,7 +677,13 @@ static void a_matrix_that_is_looked_at(void **unused)
     zf_history_watch(&h, 0);
     all_of_it(f, &h);
     assert_int_equal(h.map.used, 112);
+    tell("{\"type\":\"end\",\"reason\":\"done\",\"step\":1792}\n");
     trainer_end(true);
+    for (bool more = true; more || !h.ended;) assert_int_equal(f->type->take(f, &h, 1, &more, &e), ZF_OK);
+    zf_history_watch(&h, SIZE_MAX);
+    zf_history_watch(&h, 0); /* after the end, too */
+    for (bool more = true; more;) assert_int_equal(f->type->take(f, &h, 1, &more, &e), ZF_OK);
+    assert_int_equal(h.map.used, 112);
     f->type->close(f);
     zf_history_close(&h);
 }

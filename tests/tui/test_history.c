@@ -112,6 +112,7 @@ static void every_type(void **unused)
                         "\"seconds\":0.5}"));
     assert_true(h.saved.step == 10 && h.saved.bytes == 1500 && !strcmp(h.saved.file, "c/step-10.zfc"));
     assert_string_equal(h.notes.list[0].text, "saved step 10: c/step-10.zfc (1.46 KiB, 0.5 s)");
+    assert_false(h.saved.export);
     assert_true(
         say(&h, "{\"type\":\"change\",\"step\":10,\"option\":\"topk_ratio\",\"old\":0.1,\"new\":0.05,\"from_step\":11,\"by\":\"console\","
                 "\"user\":\"ada\"}"));
@@ -717,11 +718,26 @@ static void memory_is_bounded(void **unused)
     zf_history_close(&h);
 }
 
+/* An export has weights only: nothing to resume from. */
+static void exports_and_checkpoints(void **unused)
+{
+    (void)unused;
+    struct zf_history h;
+    zf_history_open(&h);
+    assert_true(say(&h, "{\"type\":\"export\",\"step\":20,\"file\":\"out/exports/step-00000020\",\"best\":false}"));
+    assert_true(h.saved.export && h.saved.step == 20);
+    assert_string_equal(h.notes.list[0].text, "exported step 20: out/exports/step-00000020");
+    assert_true(say(&h, "{\"type\":\"checkpoint\",\"step\":30,\"file\":\"c/step-30.zfc\"}"));
+    assert_false(h.saved.export);
+    zf_history_close(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_type),
         cmocka_unit_test(a_resume_takes_steps_back),
+        cmocka_unit_test(exports_and_checkpoints),
         cmocka_unit_test(channels),
         cmocka_unit_test(brief_reading_ends_with_all_that_is_new),
         cmocka_unit_test(own_reader_equals_parser),

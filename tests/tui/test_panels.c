@@ -19,6 +19,7 @@ enum { SIZES = sizeof sizes / sizeof *sizes, HOT = 3 };
 
 static struct zf_history sky, hostile, none;
 static char folder[64];
+static json_t *pending_rows; /* of put_off; views borrow it */
 
 static void step(struct zf_history *h, uint64_t n, double loss)
 {
@@ -68,6 +69,28 @@ static void scrolled(struct zf_view *v)
     for (int i = 0; i < ZF_PANELS; i++) v->scroll[i] = 3;
 }
 
+/* `at 450 set ...` and [at] lines, as the trainer tells them. */
+static void put_off(struct zf_view *v)
+{
+    static const struct {
+        const char *name, *value, *pending[2];
+        int step[2];
+    } rows[] = {{"topk_ratio", "0.05", {"0.02", "x0.5"}, {650, 800}},
+                {"clip_norm", "1", {"0.5", NULL}, {700, 0}},
+                {"swap", "staggered", {NULL, NULL}, {0, 0}}};
+    if (!pending_rows) pending_rows = json_array();
+    json_array_clear(pending_rows);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        json_t *row =
+            json_pack("{ss ss ss so}", "name", rows[i].name, "value", rows[i].value, "origin", "sky.cfg:9:8", "pending", json_array());
+        for (int k = 0; k < 2 && rows[i].pending[k]; k++)
+            json_array_append_new(json_object_get(row, "pending"),
+                                  json_pack("{si ss}", "from_step", rows[i].step[k], "value", rows[i].pending[k]));
+        json_array_append_new(pending_rows, row);
+    }
+    v->option_rows = pending_rows;
+}
+
 static const struct picture pictures[] = {
     {"all", -1, NULL},
     {"loss", ZF_PANEL_LOSS, NULL},
@@ -86,6 +109,7 @@ static const struct picture pictures[] = {
     {"samples", ZF_PANEL_SAMPLES, NULL},
     {"options", ZF_PANEL_OPTIONS, NULL},
     {"options-scrolled", ZF_PANEL_OPTIONS, scrolled},
+    {"pending", ZF_PANEL_OPTIONS, put_off},
 };
 enum { PICTURES = sizeof pictures / sizeof *pictures };
 
@@ -432,6 +456,33 @@ static void options_by_the_trainer(void **state)
     json_decref(rows);
 }
 
+/* Where no trainer tells what is put off, [at] does, of steps to come. */
+static void options_of_a_script(void **state)
+{
+    (void)state;
+    struct zf_history h;
+    struct zf_view v;
+    zf_history_open(&h);
+    text(&h, "{\"type\":\"start\",\"options\":{\"topk_ratio\":0.1,\"learning_rate\":0.01,\"keep\":3,\"at\":[\"1 = set keep 4\",\"40 = set "
+             "lr x0.5 "
+             "topk_ratio 0.05\",\"40 = export\",\"nonsense\",7,\"50 = set nothing 1\"]}}");
+    step(&h, 1, 2);
+    zf_view_init(&v, &h);
+    v.zoomed = ZF_PANEL_OPTIONS;
+    char *frame = frame_of(&v, 100, 30, false);
+    const char *live = strstr(frame, "can be changed now"), *rate = strstr(frame, "-> x0.5 at step 40"),
+               *ratio = strstr(frame, "-> 0.05 at step 40"), *keep = strstr(frame, " keep ");
+    assert_true(live && rate && ratio && keep && strstr(frame, "about to be"));
+    assert_true(rate < live && ratio < live && keep > live);
+    assert_null(strstr(frame, "-> 4")); /* step 1 is done */
+    free(frame);
+    step(&h, 40, 2);
+    frame = frame_of(&v, 100, 30, false);
+    assert_null(strstr(frame, "->"));
+    free(frame);
+    zf_history_close(&h);
+}
+
 /* All on the device: no host buffers, and locality is told all the same, by the best tenth of the channels. */
 static void without_a_cpu_half(void **state)
 {
@@ -592,6 +643,7 @@ int main(void)
         cmocka_unit_test(cursor_tells_values),
         cmocka_unit_test(hot_channel),
         cmocka_unit_test(options_by_the_trainer),
+        cmocka_unit_test(options_of_a_script),
         cmocka_unit_test(without_a_cpu_half),
         cmocka_unit_test(ticks),
         cmocka_unit_test(pieces),
@@ -599,6 +651,7 @@ int main(void)
         cmocka_unit_test(lines),
     };
     int failed = cmocka_run_group_tests_name("panels", tests, NULL, NULL);
+    json_decref(pending_rows);
     zf_history_close(&sky);
     zf_history_close(&hostile);
     zf_history_close(&none);

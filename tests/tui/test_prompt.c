@@ -364,6 +364,20 @@ static void searching(void)
     close_prompt();
 }
 
+/* What stood in quotes comes back as it was typed, and as one word. */
+static void recalling_quotes(void)
+{
+    put_file(history, "set note \"a \\\" b\"\n");
+    open_prompt();
+    type("\x1b[A");
+    SHOWS("zf> set note \"a \\\" b\"_");
+    type("\r");
+    CHECK(!strcmp(ran, "set note \"a \\\" b\"|"));
+    CHECK(!strcmp(file_text(history), "set note \"a \\\" b\"\nset note \"a \\\" b\"\n")); /* put in order when it is closed */
+    type("mark \x1b.");
+    SHOWS("zf> mark \"a \\\" b\"_");
+}
+
 /* The rest of what a history is good for. */
 static void recalling(void)
 {
@@ -766,6 +780,7 @@ static void test_recalling(void **state)
 {
     (void)state;
     assert_int_equal(in_child(recalling, "\"\\C-p\": history-search-backward\n\"\\C-n\": history-search-forward\n"), 0);
+    assert_int_equal(in_child(recalling_quotes, ""), 0);
 }
 static void test_completing(void **state)
 {

@@ -1,6 +1,7 @@
 /* Channels: where the gradient is. Of all matrices (here) the share of the squared norm that the selected channels hold, layer by time; of
  * one matrix (channel_map.c) the scores of its channels over time. */
 #include "tui/panels/parts.h"
+#include "core/base/plural.h"
 
 #include <ctype.h>
 #include <inttypes.h>
@@ -319,7 +320,7 @@ void zf_frame_channels(const struct zf_view *v, char *title, char *note, size_t 
     char value[64];
     if (zoomed(v)) {
         const struct zf_matrix_seen *m = &v->h->matrix[v->matrix];
-        zf_append(title, size, "  %s  %" PRIu64 " channels", name_of(v->h, v->matrix), m->channels);
+        zf_append(title, size, "  %s  %" PRIu64 " channel%s", name_of(v->h, v->matrix), m->channels, zf_plural(m->channels));
         zf_append(note, size, "score, log10  %s scale", v->fixed_scale ? "fixed" : "relative");
         return;
     }

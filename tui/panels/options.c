@@ -1,6 +1,9 @@
-/* Options: value, default, where the value comes from. First what was changed in this run, then what can be changed now, then what only a
- * restart changes. From the trainer's own table (`show --json`) where it is known, else from what the recording says. */
+/* Options: value, default, where the value comes from. First what was changed in this run or is going to be, then what can be changed now,
+ * then what only a restart changes. From the trainer's own table (`show --json`) where it is known, else from what the recording says. */
+#include "core/base/json.h"
 #include "core/config/options.h"
+#include "core/base/plural.h"
+#include "core/session/commands.h"
 #include "tui/panels/parts.h"
 
 #include <inttypes.h>
@@ -15,36 +18,18 @@ static const char *const group_words[GROUPS] = {"changed in this run", "can be c
 struct row {
     const char *name, *fallback;
     char value[256], origin[256];
+    const char *pending; /* "-> 0.05 at step 40", "": nothing */
     enum group group;
     bool usual; /* the default */
 };
 struct list {
     struct row row[ZF_OPTIONS + 1]; /* one more: that which is looked at */
     int count;
+    char pending[ZF_OPTIONS][128];
+    bool to_come; /* of any */
 };
 
-/* ---- values as text ---- */
-
-static void text_of(const json_t *x, char *to, size_t size)
-{
-    *to = 0;
-    if (json_is_string(x))
-        snprintf(to, size, "%s", json_string_value(x));
-    else if (json_is_boolean(x))
-        snprintf(to, size, "%s", json_is_true(x) ? "yes" : "no");
-    else if (json_is_integer(x))
-        snprintf(to, size, "%" JSON_INTEGER_FORMAT, json_integer_value(x));
-    else if (json_is_real(x))
-        snprintf(to, size, "%.6g", json_real_value(x));
-    else if (json_is_array(x))
-        for (size_t i = 0; i < json_array_size(x) && i < 16; i++) {
-            char part[256];
-            const json_t *one = json_array_get(x, i);
-            if (json_is_array(one)) continue;
-            text_of(one, part, sizeof part);
-            zf_append(to, size, "%s%s", i ? ", " : "", part);
-        }
-}
+/* ---- values ---- */
 
 /* "30s", "4k", "2e-5" as a number; false: it is none. */
 static bool number_of(const char *text, double *out)
@@ -89,28 +74,68 @@ static const json_t *told(const struct zf_view *v, const char *name)
     return NULL;
 }
 
-static void fill(const struct zf_view *v, const struct zf_option *o, struct row *r)
+static void put_pending(struct list *l, const char *name, const char *value, double step)
+{
+    const struct zf_option *o = zf_option_find(name);
+    char *text = o ? l->pending[zf_option_id(o)] : NULL;
+    if (text) zf_append(text, sizeof l->pending[0], "%s %s at step %.0f", *text ? "," : "->", value, step);
+}
+
+/* What `40 = set topk_ratio 0.05` of [at] puts off, while that step is to come: where no trainer tells. */
+static void scripted(const struct zf_view *v, struct list *l)
+{
+    size_t i;
+    const json_t *line;
+    json_array_foreach(json_object_get(v->h->options, "at"), i, line)
+    {
+        const char *text = json_string_value(line), *command = text ? strstr(text, " = ") : NULL;
+        struct zf_command c;
+        struct zf_err ignored;
+        double step = command ? strtod(text, NULL) : 0;
+        if (!(step > (double)v->h->step)) continue;
+        bool sets = !zf_command_parse(&c, command + 3, &ignored) && c.row->arguments == ZF_ARGS_PAIRS;
+        for (size_t k = 0; sets && k + 1 < c.count; k += 2) put_pending(l, c.word[k], c.word[k + 1], step);
+        zf_command_free(&c);
+    }
+}
+
+static void told_to_come(const struct zf_view *v, struct list *l)
+{
+    size_t i, k;
+    const json_t *row, *one;
+    json_array_foreach((json_t *)v->option_rows, i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        json_array_foreach(json_object_get(row, "pending"), k, one)
+        {
+            const char *value = json_string_value(json_object_get(one, "value"));
+            if (name && value) put_pending(l, name, value, json_number_value(json_object_get(one, "from_step")));
+        }
+    }
+}
+
+static void fill(const struct zf_view *v, const struct zf_option *o, const char *pending, struct row *r)
 {
     const struct zf_history *h = v->h;
     const json_t *now = json_object_get(h->options, o->name), *start = json_object_get(h->origin_options, o->name), *row = told(v, o->name);
-    *r = (struct row){.name = o->name, .fallback = o->fallback, .group = o->when == ZF_WHEN_RESTART ? FIXED : LIVE};
+    *r = (struct row){.name = o->name, .fallback = o->fallback, .pending = pending, .group = o->when == ZF_WHEN_RESTART ? FIXED : LIVE};
     bool changed = now && start && !json_equal(now, start);
     if (row)
-        text_of(json_object_get(row, "value"), r->value, sizeof r->value);
+        zf_json_shown(json_object_get(row, "value"), r->value, sizeof r->value);
     else
-        text_of(now, r->value, sizeof r->value);
+        zf_json_shown(now, r->value, sizeof r->value);
     if (o->type == ZF_TYPE_INT && o->choice_count && !strcmp(r->value, "0")) snprintf(r->value, sizeof r->value, "%s", o->choices[0]);
     r->usual = same_value(o, r->value, o->fallback);
     if (changed) {
         char before[128], as_told[128];
-        text_of(start, before, sizeof before);
-        text_of(now, as_told, sizeof as_told);
+        zf_json_shown(start, before, sizeof before);
+        zf_json_shown(now, as_told, sizeof as_told);
         r->group = CHANGED;
         snprintf(r->origin, sizeof r->origin, "was %s", before);
         if (row && !same_value(o, r->value, as_told)) zf_append(r->origin, sizeof r->origin, ", %s until its step", as_told);
-    } else if (row && now && !same_value(o, r->value, (text_of(now, r->origin, sizeof r->origin), r->origin))) {
+    } else if (row && now && !same_value(o, r->value, zf_json_shown(now, r->origin, sizeof r->origin))) {
         char as_told[128]; /* accepted, not yet in the telemetry: it waits for a step */
-        text_of(now, as_told, sizeof as_told);
+        zf_json_shown(now, as_told, sizeof as_told);
         r->group = CHANGED;
         snprintf(r->origin, sizeof r->origin, "pending, still %s", as_told);
     } else if (row && *(const char *)(json_string_value(json_object_get(row, "origin")) ? json_string_value(json_object_get(row, "origin"))
@@ -119,6 +144,7 @@ static void fill(const struct zf_view *v, const struct zf_option *o, struct row 
     } else {
         snprintf(r->origin, sizeof r->origin, "%s", r->usual ? "default" : "run.cfg");
     }
+    if (*pending) r->group = CHANGED;
 }
 
 static struct list *list_of(const struct zf_view *v)
@@ -126,13 +152,18 @@ static struct list *list_of(const struct zf_view *v)
     struct list *l = calloc(1, sizeof *l);
     if (!l) return NULL;
     if (!json_object_size(v->h->options) && !json_array_size(v->option_rows)) return l;
+    if (json_array_size(v->option_rows))
+        told_to_come(v, l);
+    else
+        scripted(v, l);
     for (int g = 0; g < GROUPS; g++)
         for (int i = 0; i < ZF_OPTIONS; i++) {
             const struct zf_option *o = &zf_option_table[i];
             struct row *r = &l->row[l->count];
             if (!json_object_get(v->h->options, o->name) && !told(v, o->name)) continue;
-            fill(v, o, r);
+            fill(v, o, l->pending[i], r);
             if ((int)r->group == g) l->count++;
+            l->to_come |= *r->pending != 0;
         }
     return l;
 }
@@ -144,12 +175,18 @@ static void put_row(struct zf_canvas *c, struct zf_rect r, int y, const struct r
     if (o->group == CHANGED) zf_put(c, r, 0, y, zf_mark_glyph(c, ZF_NOTE_CHANGE), ZF_STYLE_MARK);
     x = 2;
     zf_fit(c, r, x, y, name - 3, o->group == CHANGED ? ZF_STYLE_STRONG : style, o->name);
-    zf_fit(c, r, name, y, value - 1, o->group == CHANGED ? ZF_STYLE_STRONG : style, *o->value ? o->value : "-");
-    if (r.cols < 50) return;
+    int after = zf_fit(c, r, name, y, value - 1, o->group == CHANGED ? ZF_STYLE_STRONG : style, *o->value ? o->value : "-");
+    if (r.cols < 50) {
+        x = name + after + 1;
+        if (x < r.cols) zf_fit(c, r, x, y, r.cols - x, ZF_STYLE_MARK, o->pending);
+        return;
+    }
     x = name + value;
     int fallback = r.cols >= 64 ? 14 : 0;
     if (fallback) zf_fit(c, r, x, y, fallback - 1, ZF_STYLE_DIM, *o->fallback ? o->fallback : "-");
-    zf_fit(c, r, x + fallback, y, r.cols - x - fallback, o->group == CHANGED ? ZF_STYLE_MARK : ZF_STYLE_DIM, o->origin);
+    x += fallback;
+    if (*o->pending) x += zf_fit(c, r, x, y, r.cols - x, ZF_STYLE_MARK, o->pending) + 2;
+    if (x < r.cols) zf_fit(c, r, x, y, r.cols - x, o->group == CHANGED ? ZF_STYLE_MARK : ZF_STYLE_DIM, o->origin);
 }
 
 static void put_head(struct zf_canvas *c, struct zf_rect r)
@@ -181,7 +218,9 @@ void zf_draw_options(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
     int skip = down > (uint64_t)most ? most : (int)down;
     for (int i = 0; i < l->count && y - skip < r.rows; i++) {
         if ((int)l->row[i].group != last) {
-            if (y >= skip) zf_fit(c, r, 0, y - skip, r.cols, ZF_STYLE_TITLE, group_words[l->row[i].group]);
+            const char *words =
+                l->row[i].group == CHANGED && l->to_come ? "changed in this run, or about to be" : group_words[l->row[i].group];
+            if (y >= skip) zf_fit(c, r, 0, y - skip, r.cols, ZF_STYLE_TITLE, words);
             y++;
         }
         last = (int)l->row[i].group;
@@ -194,7 +233,8 @@ void zf_draw_options(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
 void zf_frame_options(const struct zf_view *v, char *title, char *note, size_t size)
 {
     (void)title;
-    if (v->scroll[ZF_PANEL_OPTIONS]) zf_append(note, size, "%" PRIu64 " lines above", v->scroll[ZF_PANEL_OPTIONS]);
+    if (v->scroll[ZF_PANEL_OPTIONS])
+        zf_append(note, size, "%" PRIu64 " line%s above", v->scroll[ZF_PANEL_OPTIONS], zf_plural(v->scroll[ZF_PANEL_OPTIONS]));
 }
 
 /* Words: only text has a place for them. */
@@ -206,8 +246,9 @@ void zf_table_options(const struct zf_view *v, struct zf_table *out)
     if (!l) out->failed = true;
     for (int i = 0; l && i < l->count; i++) {
         char text[800];
-        snprintf(text, sizeof text, "%s = %s (default %s; %s)", l->row[i].name, l->row[i].value,
-                 *l->row[i].fallback ? l->row[i].fallback : "none", l->row[i].origin);
+        const struct row *r = &l->row[i];
+        snprintf(text, sizeof text, "%s = %s%s%s (default %s; %s)", r->name, r->value, *r->pending ? " " : "", r->pending,
+                 *r->fallback ? r->fallback : "none", r->origin);
         zf_table_row(out, NULL, text);
     }
     free(l);

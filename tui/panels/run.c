@@ -2,6 +2,8 @@
  * the largest gradients, when `norms` lines tell them. */
 #include "tui/panels/parts.h"
 
+#include "core/base/plural.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -162,6 +164,7 @@ static void line_saved(const struct zf_view *v, struct zf_canvas *c, struct zf_r
         return;
     }
     int x = LABEL + zf_textf(c, r, LABEL, y, ZF_STYLE_GOOD, "step %" PRIu64, h->saved.step) + 2;
+    x = fact(c, r, x, y, ZF_STYLE_TEXT, h->saved.export ? "export" : "checkpoint");
     if (h->saved.bytes > 0) x = fact(c, r, x, y, ZF_STYLE_TEXT, zf_format_bytes(text, h->saved.bytes));
     if (h->saved.seconds > 0) {
         snprintf(text, sizeof text, "in %.3g s", fmin(h->saved.seconds, 1e9));
@@ -177,7 +180,7 @@ static void line_count(const struct zf_view *v, struct zf_canvas *c, struct zf_r
     const struct zf_history *h = v->h;
     double epoch = zf_value_now(v, ZF_SERIES_EPOCH);
     struct zf_bucket tokens = zf_series_between(zf_history_series(h, ZF_SERIES_TOKENS), 0, UINT64_MAX);
-    int x = LABEL + zf_textf(c, r, LABEL, y, ZF_STYLE_TEXT, "%" PRIu64 " steps", h->step) + 2;
+    int x = LABEL + zf_textf(c, r, LABEL, y, ZF_STYLE_TEXT, "%" PRIu64 " step%s", h->step, zf_plural(h->step)) + 2;
     if (tokens.count) {
         snprintf(words, sizeof words, "%s tokens", zf_format_count(text, tokens.sum));
         x = fact(c, r, x, y, ZF_STYLE_TEXT, words);
