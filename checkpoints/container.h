@@ -37,7 +37,7 @@ struct zf_ckpt_counts {
 };
 
 struct zf_ckpt_options {
-    int level;                     /* of zstd; 0: 1, which is best for planes of floats */
+    int level;                     /* of zstd; 0: not compressed; 1 is best for planes of floats */
     size_t chunk;                  /* bytes before compression, a multiple of 8 up to 16 MiB; 0: 1 MiB */
     struct zf_pool *pool;          /* NULL: this thread alone. Each thread takes two chunks of memory, and its tables of zstd */
     bool finite;                   /* refuse NaN and infinity: ZF_NUMERIC with tensor and element */
@@ -62,7 +62,7 @@ void zf_ckpt_abandon(struct zf_ckpt_writer *w); /* NULL is fine */
 /* Reading. From several threads at once is fine, each with a pool of its own. */
 struct zf_ckpt_chunk {
     uint64_t offset, xxh3;
-    uint32_t stored;
+    uint32_t stored, tensor; /* bytes in the file; whose it is: list[tensor] */
 };
 
 struct zf_ckpt_tensor {
