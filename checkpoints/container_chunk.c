@@ -167,12 +167,19 @@ enum zf_status zf_zfc_encode(struct zf_zfc_coder *c, size_t bytes, const struct 
     return ZF_OK;
 }
 
-/* zstd decodes frames that follow each other into bytes that follow each other: all planes at once. */
-const char *zf_zfc_decode(struct zf_zfc_coder *c, size_t stored, size_t bytes)
+/* As many frames as planes, each of the size it must have: an index that names another filter is found out. */
+const char *zf_zfc_decode(struct zf_zfc_coder *c, size_t stored, size_t bytes, size_t planes)
 {
-    size_t n = ZSTD_decompressDCtx(c->decompress, c->spare, bytes, c->data, stored);
-    if (ZSTD_isError(n)) return ZSTD_getErrorName(n);
-    return n == bytes ? NULL : "it has fewer bytes than its tensor needs";
+    const unsigned char *at = c->data, *end = c->data + stored;
+    size_t n = bytes / planes;
+    for (size_t p = 0; p < planes; p++) {
+        size_t size = ZSTD_findFrameCompressedSize(at, (size_t)(end - at)), got = size;
+        if (!ZSTD_isError(size)) got = ZSTD_decompressDCtx(c->decompress, c->spare + p * n, n, at, size);
+        if (ZSTD_isError(got)) return ZSTD_getErrorName(got);
+        if (got != n) return "it has fewer bytes than its tensor needs";
+        at += size;
+    }
+    return at == end ? NULL : "it has more bytes than its tensor needs";
 }
 
 void zf_zfc_take(struct zf_zfc_coder *c, size_t bytes, size_t planes, void *to, size_t from, size_t n)

@@ -72,9 +72,9 @@ void zf_zfc_coder_close(struct zf_zfc_coder *c);
 /* data[bytes], elements of this type, becomes data[*stored]. */
 enum zf_status zf_zfc_encode(struct zf_zfc_coder *c, size_t bytes, const struct zf_zfc_type *type, size_t *stored, struct zf_err *e);
 
-/* data[stored] becomes `bytes` bytes that zf_zfc_take can give out. NULL: done; else what is wrong with it. */
-const char *zf_zfc_decode(struct zf_zfc_coder *c, size_t stored, size_t bytes);
-/* Of what was decoded: `n` bytes from `from` on. planes: 1, 2 or 4. */
+/* data[stored] becomes `bytes` bytes that zf_zfc_take can give out. NULL: done; else what is wrong with it. planes: 1, 2 or 4. */
+const char *zf_zfc_decode(struct zf_zfc_coder *c, size_t stored, size_t bytes, size_t planes);
+/* Of what was decoded: `n` bytes from `from` on. */
 void zf_zfc_take(struct zf_zfc_coder *c, size_t bytes, size_t planes, void *to, size_t from, size_t n);
 
 /* One frame of `data`, at least one byte, into `to`, which has zf_zfc_room(bytes). */

@@ -378,20 +378,19 @@ static enum zf_status do_chunk(const struct job *j, struct zf_zfc_coder *coder, 
     const struct zf_ckpt_tensor *t = &j->c->list[chunk->tensor];
     size_t k = (size_t)(chunk - t->chunks), bytes = chunk_bytes(j->c, t, k);
     uint64_t begin = (uint64_t)k * j->c->chunk, from = j->from > begin ? j->from : begin, to = begin + bytes;
+    size_t planes = t->planes ? zf_zfc_types[t->type].bytes : 1;
     const char *what = NULL;
     if (read_at(j->c, coder->data, chunk->stored, chunk->offset, e))
         what = e->message;
     else if (XXH3_64bits(coder->data, chunk->stored) != chunk->xxh3)
         what = "the checksum is another one";
     else
-        what = zf_zfc_decode(coder, chunk->stored, bytes);
+        what = zf_zfc_decode(coder, chunk->stored, bytes, planes);
     if (what)
         return damaged(j->c, e, "tensor \"%s\", chunk %zu of %zu (%u bytes at byte %" PRIu64 ") is damaged: %s", t->name, k + 1,
                        t->chunk_count, chunk->stored, chunk->offset, what);
     if (to > j->from + j->bytes) to = j->from + j->bytes;
-    if (j->to)
-        zf_zfc_take(coder, bytes, t->planes ? zf_zfc_types[t->type].bytes : 1, j->to + (from - j->from), (size_t)(from - begin),
-                    (size_t)(to - from));
+    if (j->to) zf_zfc_take(coder, bytes, planes, j->to + (from - j->from), (size_t)(from - begin), (size_t)(to - from));
     return ZF_OK;
 }
 

@@ -68,31 +68,42 @@ static inline enum zf_status write_standard(const char *path, const struct zf_ck
     return zf_ckpt_finish(w, json_pack("{s:i,s:s}", "step", 500, "of", "the tests"), e);
 }
 
-/* A whole file from its parts, to be freed: chunks (from byte 48 on), the text of the index. */
-static inline unsigned char *assemble(const void *chunks, size_t bytes, const char *index, unsigned version, size_t *size)
+/* A whole file from its parts, to be freed: chunks (from byte 48 on), the frame of the index. */
+static inline unsigned char *assemble(const void *chunks, size_t bytes, const void *index, size_t length, unsigned version, size_t *size)
 {
-    size_t length = strlen(index), room = bytes + zf_zfc_room(length) + 2 * ZF_ZFC_EDGE, frame;
-    unsigned char *file = calloc(1, room), *at = file + ZF_ZFC_EDGE + bytes;
-    struct zf_zfc_coder coder;
-    struct zf_err e;
-    if (!file || zf_zfc_coder_open(&coder, 8, true, 1, &e) || zf_zfc_frame(&coder, at, index, length, &frame, &e)) abort();
-    zf_zfc_coder_close(&coder);
-    *size = ZF_ZFC_EDGE + bytes + frame + ZF_ZFC_EDGE;
-    memcpy(file + ZF_ZFC_EDGE, chunks, bytes);
+    unsigned char *file = calloc(1, bytes + length + 2 * ZF_ZFC_EDGE), *end = file + ZF_ZFC_EDGE + bytes + length;
+    if (!file) abort();
+    *size = (size_t)(end - file) + ZF_ZFC_EDGE;
+    if (bytes) memcpy(file + ZF_ZFC_EDGE, chunks, bytes);
+    if (length) memcpy(file + ZF_ZFC_EDGE + bytes, index, length);
     zf_zfc_put(file, ZF_ZFC_SKIPPABLE, 4);
     zf_zfc_put(file + 4, ZF_ZFC_EDGE - 8, 4);
     memcpy(file + 8, ZF_ZFC_MAGIC, ZF_ZFC_VERSION - 8);
     zf_zfc_put(file + ZF_ZFC_VERSION, version, 4);
     zf_zfc_put(file + ZF_ZFC_SIZE, *size, 8);
     zf_zfc_put(file + ZF_ZFC_CHECK, XXH3_64bits(file, ZF_ZFC_CHECK), 8);
-    unsigned char *end = at + frame;
     zf_zfc_put(end, ZF_ZFC_SKIPPABLE, 4);
     zf_zfc_put(end + 4, ZF_ZFC_EDGE - 8, 4);
     zf_zfc_put(end + ZF_ZFC_INDEX_AT, ZF_ZFC_EDGE + bytes, 8);
-    zf_zfc_put(end + ZF_ZFC_INDEX_SIZE, frame, 8);
-    zf_zfc_put(end + ZF_ZFC_INDEX_CHECK, XXH3_64bits(at, frame), 8);
+    zf_zfc_put(end + ZF_ZFC_INDEX_SIZE, length, 8);
+    zf_zfc_put(end + ZF_ZFC_INDEX_CHECK, XXH3_64bits(index, length), 8);
     zf_zfc_put(end + ZF_ZFC_FILE_SIZE, *size, 8);
     memcpy(end + ZF_ZFC_TAIL, ZF_ZFC_END, 8);
+    return file;
+}
+
+/* The same with the text of the index. */
+static inline unsigned char *assemble_text(const void *chunks, size_t bytes, const char *text, size_t length, unsigned version,
+                                           size_t *size)
+{
+    struct zf_zfc_coder coder;
+    struct zf_err e;
+    unsigned char *frame = malloc(zf_zfc_room(length));
+    size_t n;
+    if (!frame || zf_zfc_coder_open(&coder, 8, true, 1, &e) || zf_zfc_frame(&coder, frame, text, length, &n, &e)) abort();
+    unsigned char *file = assemble(chunks, bytes, frame, n, version, size);
+    zf_zfc_coder_close(&coder);
+    free(frame);
     return file;
 }
 

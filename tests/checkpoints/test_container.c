@@ -310,18 +310,24 @@ static void test_disk_full(void **state)
 {
     (void)state;
     struct rlimit old, limit;
+    struct zf_ckpt_counts counts;
+    struct zf_ckpt_options o = small;
     struct zf_err e;
     char *text;
     const char *path = in_folder("kept.zfc");
+    o.counts = &counts;
+    GOOD(write_standard(path, &o, 1 << 20, &e));
     save_text(path, "old");
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &old), 0);
     signal(SIGXFSZ, SIG_IGN);
-    for (rlim_t bytes = 0; bytes < 40000; bytes += 5003) {
+    for (uint64_t bytes = 0, size = counts.stored; bytes < size;
+         bytes = bytes + 5003 < size - 1 || bytes == size - 1 ? bytes + 5003 : size - 1) {
         limit = old;
         limit.rlim_cur = bytes;
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-        assert_int_equal(write_standard(path, &small, 1 << 20, &e), ZF_IO);
+        enum zf_status s = write_standard(path, &o, 1 << 20, &e);
         assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
+        assert_int_equal(s, ZF_IO);
         assert_says(e.message, strerror(EFBIG));
         assert_int_equal(entries_in(folder), 1);
     }
