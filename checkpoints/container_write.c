@@ -316,8 +316,18 @@ static int set_offsets(json_t *tensors)
     return 0;
 }
 
+/* To be freed; NULL: no memory. Not json_dumps: where the system refuses it memory it may drop bytes and say nothing. */
+static char *print_json(const json_t *root, size_t *length)
+{
+    *length = json_dumpb(root, NULL, 0, JSON_COMPACT);
+    char *text = *length ? malloc(*length) : NULL;
+    if (!text || json_dumpb(root, text, *length, JSON_COMPACT) == *length) return text;
+    free(text);
+    return NULL;
+}
+
 /* The index as text, to be freed; NULL: no memory. Takes info. */
-static char *print_index(struct zf_ckpt_writer *w, json_t *info)
+static char *print_index(struct zf_ckpt_writer *w, json_t *info, size_t *length)
 {
     json_t *root = json_object(), *needs = json_array();
     int bad = set_offsets(w->tensors) || (w->planes && json_array_append_new(needs, json_string("planes")));
@@ -326,7 +336,7 @@ static char *print_index(struct zf_ckpt_writer *w, json_t *info)
     bad |= json_object_set_new(root, "chunk", json_integer((json_int_t)w->o.chunk));
     bad |= json_object_set(root, "tensors", w->tensors);
     bad |= json_object_set_new(root, "info", info ? info : json_object());
-    char *text = bad ? NULL : json_dumps(root, JSON_COMPACT);
+    char *text = bad ? NULL : print_json(root, length);
     json_decref(root);
     return text;
 }
@@ -345,9 +355,9 @@ static enum zf_status write_footer(struct zf_ckpt_writer *w, uint64_t index, uin
     return append(w, edge, sizeof edge, e);
 }
 
-static enum zf_status write_index(struct zf_ckpt_writer *w, const char *text, struct zf_err *e)
+static enum zf_status write_index(struct zf_ckpt_writer *w, const char *text, size_t n, struct zf_err *e)
 {
-    size_t n = strlen(text), size;
+    size_t size;
     uint64_t at = w->counts.stored;
     if (n > ZF_ZFC_INDEX_LIMIT)
         return zf_fail(e, ZF_FORMAT, w->path, "its index would have %zu bytes; readers accept %d: save less in one file", n,
@@ -366,14 +376,15 @@ static enum zf_status write_index(struct zf_ckpt_writer *w, const char *text, st
 enum zf_status zf_ckpt_finish(struct zf_ckpt_writer *w, json_t *info, struct zf_err *e)
 {
     char *text = NULL;
+    size_t length = 0;
     enum zf_status s = stick(w, ZF_OK, e);
     if (!s) s = check_whole(w, e);
     if (!s) s = flush(w, e);
     if (s)
         json_decref(info);
-    else if (!(text = print_index(w, info)))
+    else if (!(text = print_index(w, info, &length)))
         s = zf_fail_memory(e, "a checkpoint's index");
-    if (!s) s = write_index(w, text, e);
+    if (!s) s = write_index(w, text, length, e);
     free(text);
     s = zf_file_end(&w->file, s, e);
     writer_free(w);
