@@ -42,7 +42,7 @@ struct zf_ckpt_options {
     struct zf_pool *pool;          /* NULL: this thread alone. Each thread takes two chunks of memory, and its tables of zstd */
     bool finite;                   /* refuse NaN and infinity: ZF_NUMERIC with tensor and element */
     bool drop_pages;               /* written out while it goes on, and dropped from the page cache */
-    struct zf_ckpt_counts *counts; /* kept up to date if not NULL; must outlive the writer */
+    struct zf_ckpt_counts *counts; /* kept up to date by the writer's thread if not NULL; must outlive the writer */
 };
 
 struct zf_ckpt_writer;

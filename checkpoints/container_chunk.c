@@ -132,9 +132,12 @@ static enum zf_status compress(struct zf_zfc_coder *c, unsigned char *to, const 
     return zf_fail(e, ZF_IO, NULL, "zstd cannot compress %zu bytes: %s", bytes, ZSTD_getErrorName(*size));
 }
 
-enum zf_status zf_zfc_frame(struct zf_zfc_coder *c, unsigned char *to, const void *data, size_t bytes, size_t *size, struct zf_err *e)
+enum zf_status zf_zfc_frame(struct zf_zfc_coder *c, unsigned char *to, const void *data, size_t bytes, bool floats, size_t *size,
+                            struct zf_err *e)
 {
-    bool pays = c->level != 0;
+    bool pays = c->level != 0, tuned = floats && c->level == 1;
+    ZSTD_CCtx_setParameter(c->compress, ZSTD_c_minMatch, tuned ? FLOAT_MATCH : 0);
+    ZSTD_CCtx_setParameter(c->compress, ZSTD_c_hashLog, tuned ? FLOAT_HASH_LOG : 0);
     if (pays && bytes > PROBE) {
         ZF_TRY(compress(c, to, data, PROBE, size, e));
         pays = *size < PROBE_PAYS;
@@ -147,7 +150,6 @@ enum zf_status zf_zfc_frame(struct zf_zfc_coder *c, unsigned char *to, const voi
 enum zf_status zf_zfc_encode(struct zf_zfc_coder *c, size_t bytes, const struct zf_zfc_type *type, size_t *stored, struct zf_err *e)
 {
     size_t planes = type->planes ? type->bytes : 1, n = bytes / planes, size;
-    bool floats = c->level == 1 && type->planes && type->exponent;
     if (planes == 4)
         split4(c->spare, c->data, n);
     else if (planes == 2)
@@ -157,11 +159,9 @@ enum zf_status zf_zfc_encode(struct zf_zfc_coder *c, size_t bytes, const struct 
         c->spare = c->data;
         c->data = swap;
     }
-    ZSTD_CCtx_setParameter(c->compress, ZSTD_c_minMatch, floats ? FLOAT_MATCH : 0);
-    ZSTD_CCtx_setParameter(c->compress, ZSTD_c_hashLog, floats ? FLOAT_HASH_LOG : 0);
     *stored = 0;
     for (size_t p = 0; p < planes; p++) {
-        ZF_TRY(zf_zfc_frame(c, c->data + *stored, c->spare + p * n, n, &size, e));
+        ZF_TRY(zf_zfc_frame(c, c->data + *stored, c->spare + p * n, n, type->planes && type->exponent, &size, e));
         *stored += size;
     }
     return ZF_OK;

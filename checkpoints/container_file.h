@@ -77,7 +77,8 @@ const char *zf_zfc_decode(struct zf_zfc_coder *c, size_t stored, size_t bytes, s
 /* Of what was decoded: `n` bytes from `from` on. */
 void zf_zfc_take(struct zf_zfc_coder *c, size_t bytes, size_t planes, void *to, size_t from, size_t n);
 
-/* One frame of `data`, at least one byte, into `to`, which has zf_zfc_room(bytes). */
-enum zf_status zf_zfc_frame(struct zf_zfc_coder *c, unsigned char *to, const void *data, size_t bytes, size_t *size, struct zf_err *e);
+/* One frame of `data`, at least one byte, into `to`, which has zf_zfc_room(bytes). floats: it is a plane of floats. */
+enum zf_status zf_zfc_frame(struct zf_zfc_coder *c, unsigned char *to, const void *data, size_t bytes, bool floats, size_t *size,
+                            struct zf_err *e);
 
 #endif

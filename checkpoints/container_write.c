@@ -364,7 +364,7 @@ static enum zf_status write_index(struct zf_ckpt_writer *w, const char *text, si
                        ZF_ZFC_INDEX_LIMIT);
     unsigned char *frame = malloc(zf_zfc_room(n));
     if (!frame) return zf_fail_memory(e, "a checkpoint's index");
-    enum zf_status s = zf_zfc_frame(&w->slots[0].coder, frame, text, n, &size, e);
+    enum zf_status s = zf_zfc_frame(&w->slots[0].coder, frame, text, n, false, &size, e);
     uint64_t check = s ? 0 : XXH3_64bits(frame, size);
     if (!s) s = append(w, frame, size, e);
     free(frame);
@@ -379,6 +379,7 @@ enum zf_status zf_ckpt_finish(struct zf_ckpt_writer *w, json_t *info, struct zf_
     size_t length = 0;
     enum zf_status s = stick(w, ZF_OK, e);
     if (!s) s = check_whole(w, e);
+    if (!s && info && !json_is_object(info)) s = zf_fail(e, ZF_FORMAT, w->path, "the info of a checkpoint is no JSON object");
     if (!s) s = flush(w, e);
     if (s)
         json_decref(info);

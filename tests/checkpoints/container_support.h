@@ -100,7 +100,7 @@ static inline unsigned char *assemble_text(const void *chunks, size_t bytes, con
     struct zf_err e;
     unsigned char *frame = malloc(zf_zfc_room(length));
     size_t n;
-    if (!frame || zf_zfc_coder_open(&coder, 8, true, 1, &e) || zf_zfc_frame(&coder, frame, text, length, &n, &e)) abort();
+    if (!frame || zf_zfc_coder_open(&coder, 8, true, 1, &e) || zf_zfc_frame(&coder, frame, text, length, false, &n, &e)) abort();
     unsigned char *file = assemble(chunks, bytes, frame, n, version, size);
     zf_zfc_coder_close(&coder);
     free(frame);

@@ -85,41 +85,52 @@ static void test_sizes(void **state)
     round_trip(ZF_CKPT_BF16, 1 << 20, &(struct zf_ckpt_options){.level = 19}, false);
 }
 
+/* The standard file and some chunks of floats behind it, so that each slot of the writer sees each kind last. */
+static char *write_with(struct zf_pool *pool, uint64_t chunks, size_t piece, size_t *size)
+{
+    struct zf_ckpt_counts counts;
+    struct zf_ckpt_options o = small;
+    struct zf_ckpt_writer *w;
+    struct zf_err e;
+    char *text;
+    unsigned char floats[5 * STANDARD_CHUNK];
+    const char *path = in_folder("threads.zfc");
+    uint64_t raw = chunks * STANDARD_CHUNK, elements = raw / 4;
+    for (size_t i = 0; i < sizeof floats; i++) floats[i] = content(50, i, ZF_CKPT_F32);
+    o.pool = pool;
+    o.counts = &counts;
+    GOOD(zf_ckpt_create(&w, path, &o, &e));
+    GOOD(put_standard(w, piece, &e));
+    GOOD(zf_ckpt_begin(w, "floats", ZF_CKPT_F32, 1, &elements, &e));
+    GOOD(zf_ckpt_put(w, floats, raw, &e));
+    GOOD(zf_ckpt_finish(w, NULL, &e));
+    GOOD(zf_file_read(&text, size, path, 1 << 20, &e));
+    for (size_t t = 0; t < STANDARD; t++) raw += standard_bytes(t);
+    assert_int_equal(counts.raw, raw);
+    assert_int_equal(counts.stored, *size);
+    unlink(path);
+    return text;
+}
+
 /* The same bytes of the file for any number of threads and any pieces; counts that fit. */
 static void test_threads(void **state)
 {
     (void)state;
-    static const int threads[] = {1, 2, 4};
-    static const size_t pieces[] = {1, 1023, 1000000};
     struct zf_err e;
-    char *first = NULL, *text;
-    size_t size = 0, n;
-    const char *path = in_folder("threads.zfc");
-    for (size_t i = 0; i < 3; i++) {
-        struct zf_pool *pool;
-        struct zf_ckpt_counts counts;
-        struct zf_ckpt_options o = small;
-        uint64_t raw = 0;
-        GOOD(zf_pool_new(&pool, threads[i], &e));
-        o.pool = pool;
-        o.counts = &counts;
-        GOOD(write_standard(path, &o, pieces[i], &e));
-        GOOD(zf_file_read(&text, &n, path, 1 << 20, &e));
-        for (size_t t = 0; t < STANDARD; t++) raw += standard_bytes(t);
-        assert_int_equal(counts.raw, raw);
-        assert_int_equal(counts.stored, n);
-        if (!first) {
-            first = text;
-            size = n;
-        } else {
+    for (uint64_t chunks = 0; chunks < 5; chunks++) {
+        size_t size, n;
+        char *first = write_with(NULL, chunks, 1, &size);
+        for (int threads = 1; threads < 6; threads++) {
+            struct zf_pool *pool;
+            GOOD(zf_pool_new(&pool, threads, &e));
+            char *text = write_with(pool, chunks, threads == 1 ? 1023 : 1000000, &n);
             assert_int_equal(n, size);
             assert_memory_equal(text, first, n);
             free(text);
+            zf_pool_free(pool);
         }
-        zf_pool_free(pool);
+        free(first);
     }
-    free(first);
-    unlink(path);
 }
 
 static void test_ranges(void **state)
@@ -253,6 +264,8 @@ static void test_refusals(void **state)
     w = writer_of(1);
     assert_int_equal(zf_ckpt_finish(w, NULL, &e), ZF_FORMAT);
     assert_says(e.message, "\"x\": its data ended 4 bytes short");
+    assert_int_equal(zf_ckpt_finish(writer_of(0), json_array(), &e), ZF_FORMAT);
+    assert_says(e.message, "no JSON object");
     zf_ckpt_abandon(writer_of(1));
     zf_ckpt_abandon(NULL);
     assert_int_equal(entries_in(folder), 0);
