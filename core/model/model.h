@@ -57,6 +57,9 @@ struct zf_hf;
 struct zf_st_tensor;
 enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed,
                              enum zf_dtype dtype, bool training, struct zf_device *d, struct zf_err *e);
+/* Weights are zeros, to be written by whoever has them. */
+enum zf_status zf_model_open_blank(struct zf_model *out, const struct zf_model_config *c, enum zf_dtype dtype, bool training,
+                                   struct zf_device *d, struct zf_err *e);
 void zf_model_close(struct zf_model *m);
 
 /* The tensor of each parameter, in the order of the list: found[params->count], zeroed. Every one is there, once, with the right shape, and

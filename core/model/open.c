@@ -101,6 +101,17 @@ static enum zf_status alloc_weights(struct zf_model *m, bool training, struct zf
     return ZF_OK;
 }
 
+enum zf_status zf_model_open_blank(struct zf_model *out, const struct zf_model_config *c, enum zf_dtype dtype, bool training,
+                                   struct zf_device *d, struct zf_err *e)
+{
+    *out = (struct zf_model){.config = *c, .device = d, .dtype = dtype};
+    enum zf_status s = zf_params_build(&out->params, &out->config, &out->arena, e);
+    if (!s) s = d->type->lane_new(d, "compute", &out->lane, e);
+    if (!s) s = alloc_weights(out, training, e);
+    if (s) zf_model_close(out);
+    return s;
+}
+
 enum zf_status zf_model_open(struct zf_model *out, const struct zf_model_config *c, const struct zf_hf *hf, uint64_t seed,
                              enum zf_dtype dtype, bool training, struct zf_device *d, struct zf_err *e)
 {

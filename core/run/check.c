@@ -19,16 +19,18 @@ struct outlook {
 
 static void look_ahead(struct outlook *l, const struct zf_options *o)
 {
-    bool over;
+    enum zf_train_start what = ZF_TRAIN_BEGIN;
     l->why = (struct zf_err){.code = ZF_OK};
-    enum zf_status s = zf_train_look(o, false, &over, &l->why);
-    l->would = s == ZF_BUSY ? "attach" : s ? "refuse" : over ? "nothing" : "begin";
-    l->text = s == ZF_BUSY ? "it would show the run that is there: a trainer is at work on it"
-              : s          ? "it would be refused"
-              : over
-                  ? "it would change nothing, as the run there is over, and show its recording in a terminal; to train again take another "
-                    "directory with --set dir=NAME"
-                  : "a fresh run would begin";
+    enum zf_status s = zf_train_look(o, false, &what, &l->why);
+    static const char *const would[] = {[ZF_TRAIN_BEGIN] = "begin", [ZF_TRAIN_GO_ON] = "continue", [ZF_TRAIN_OVER] = "nothing"};
+    static const char *const text[] = {
+        [ZF_TRAIN_BEGIN] = "a fresh run would begin",
+        [ZF_TRAIN_GO_ON] = "the run there would go on from its newest checkpoint that is whole",
+        [ZF_TRAIN_OVER] =
+            "it would change nothing, as the run there is over, and show its recording in a terminal; to train on raise steps, to "
+            "train again take another directory with --set dir=NAME"};
+    l->would = s == ZF_BUSY ? "attach" : s ? "refuse" : would[what];
+    l->text = s == ZF_BUSY ? "it would show the run that is there: a trainer is at work on it" : s ? "it would be refused" : text[what];
 }
 
 static void print_json(const struct zf_setup *s, const struct zf_err *fit, const struct outlook *l)

@@ -5,6 +5,7 @@
 #include "core/run/choices.h"
 #include "core/run/locate.h"
 #include "core/run/sample.h"
+#include "core/run/save.h"
 #include "core/run/steer.h"
 
 #include <dirent.h>
@@ -125,8 +126,7 @@ static void remove_export(const char *path)
     rmdir(path);
 }
 
-/* Where the run directory is now: another run may have its name by now. To be freed. */
-static char *run_now(const struct zf_trainer *t)
+char *zf_trainer_place(const struct zf_trainer *t)
 {
     char link[40], path[4096];
     struct stat there, own;
@@ -153,7 +153,7 @@ static char *free_name(const struct zf_trainer *t, const char *run)
 
 static enum zf_status write_export(struct zf_trainer *t, struct zf_err *e)
 {
-    char *run = run_now(t), *path = run ? free_name(t, run) : NULL, *folder = run ? zf_path_join(run, "exports") : NULL;
+    char *run = zf_trainer_place(t), *path = run ? free_name(t, run) : NULL, *folder = run ? zf_path_join(run, "exports") : NULL;
     enum zf_status s = path && folder ? zf_directory_make(folder, 0777, e) : zf_fail_memory(e, "a path");
     if (!s) s = zf_model_export(&t->model, path, t->setup->config_json, t->setup->tokenizer_folder, e);
     bool bytes = !t->o->path[0] && !t->setup->tokenizer_folder;
@@ -285,7 +285,8 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
         *end = ZF_END_NONFINITE;
         if (v == ZF_GIVE_UP) return ZF_OK;
         if (v == ZF_ASK) {
-            export_or_warn(t, false, "the run waits"); /* the last good state is saved before anybody is waited for */
+            zf_save_or_warn(t); /* the last good state, before anybody is waited for */
+            export_or_warn(t, false, "the run waits");
             zf_steer_ask(t);
         }
     } else {
@@ -304,11 +305,12 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
         t->owed = true; /* of the drained state, then */
     } else {
         ZF_TRY(periodic(t, over, e));
+        zf_save_due(t);
         *end = ZF_END_PATIENCE;
         if (*over) return ZF_OK;
     }
     *end = ZF_END_TIME;
-    *over = o->max_time > 0 && t->step < t->setup->steps && zf_clock() - t->started >= o->max_time;
+    *over = o->max_time > 0 && t->step < t->setup->steps && zf_clock() - t->began >= o->max_time;
     return ZF_OK;
 }
 

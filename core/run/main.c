@@ -98,7 +98,7 @@ static void check_files(const struct zf_options *o, struct zf_err_list *errors)
 }
 
 /* run.cfg, then --set, then what only all options together can tell. Every error is reported. */
-static enum zf_status read_options(struct zf_options *o, struct zf_args *a, const char *path, struct zf_err *e)
+static enum zf_status read_options(struct zf_options *o, struct zf_args *a, const char *path, const char **checkpoint, struct zf_err *e)
 {
     struct zf_err_list errors = {0}, notes = {0};
     const char *set, *resume;
@@ -117,18 +117,19 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
     }
     struct zf_err one;
     enum zf_status bad = zf_args_value(a, "--resume", &resume, &one);
-    if (!bad && resume && strcmp(resume, "never"))
-        bad = zf_fail(&one, ZF_USAGE, "--resume", "this version has no checkpoints to resume from; only --resume never is possible");
+    if (!bad && resume && strcmp(resume, "never") != 0 && !zf_file_exists(resume))
+        bad = zf_fail(&one, ZF_USAGE, "--resume", "there is no such file: %s; a checkpoint, or never, is expected", resume);
     if (bad)
         zf_err_list_add(&errors, &one);
-    else if (resume)
+    else if (resume && !strcmp(resume, "never"))
         o->resume = ZF_RESUME_NEVER;
+    *checkpoint = resume && strcmp(resume, "never") != 0 ? resume : NULL;
     zf_options_validate(o, false, &errors, &notes);
     zf_policy_check(o, &errors);
     if (!errors.count) zf_session_check_at(o, &errors);
-    bool over = false;
-    if (!errors.count) zf_train_look(o, false, &over, &one); /* a run that is over needs its files no more */
-    if (!over) check_files(o, &errors);
+    enum zf_train_start what = ZF_TRAIN_BEGIN;
+    if (!errors.count) zf_train_look(o, false, &what, &one); /* a run that is over needs its files no more */
+    if (what != ZF_TRAIN_OVER) check_files(o, &errors);
     for (size_t i = 0; i < notes.count && !errors.count; i++) zf_err_print("note", &notes.list[i]);
     enum zf_status s = errors.count ? print_all(&errors, e) : ZF_OK;
     zf_err_list_free(&errors);
@@ -161,14 +162,15 @@ static enum zf_status watch(const struct zf_options *o, bool detach, struct zf_e
     return ZF_OK;
 }
 
-static enum zf_status start(struct zf_options *o, bool detach, bool take_over, struct zf_err *e)
+static enum zf_status start(struct zf_options *o, const char *checkpoint, bool detach, bool take_over, struct zf_err *e)
 {
     struct zf_detach d = {.pipe = -1};
-    struct zf_train_how how = {.stop = &stop, .take_over = take_over};
-    bool over;
-    enum zf_status s = zf_train_look(o, take_over, &over, e);
+    struct zf_train_how how = {.stop = &stop, .checkpoint = checkpoint, .take_over = take_over};
+    enum zf_train_start what;
+    enum zf_status s = zf_train_look(o, take_over, &what, e);
     if (s == ZF_BUSY) return watch(o, detach, e);
     if (s) return s;
+    bool over = what == ZF_TRAIN_OVER && !checkpoint;
     if (detach && !over) {
         s = zf_detach(&d, &stop, e);
         if (d.parent) {
@@ -191,15 +193,15 @@ static enum zf_status start(struct zf_options *o, bool detach, bool take_over, s
 static enum zf_status run(struct zf_args *a, struct zf_err *e)
 {
     struct zf_options o;
-    const char *path;
+    const char *path, *checkpoint;
     if (zf_args_flag(a, "--help")) return print_help(stdout), ZF_OK;
     zf_args_flag(a, "--plain"); /* here always: the screen is the console's */
     bool detach = zf_args_flag(a, "--detach"), take_over = zf_args_flag(a, "--takeover");
     ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
     set_signals();
-    enum zf_status s = read_options(&o, a, path, e);
+    enum zf_status s = read_options(&o, a, path, &checkpoint, e);
     if (!s) s = zf_args_done(a, e);
-    if (!s) s = start(&o, detach, take_over, e);
+    if (!s) s = start(&o, checkpoint, detach, take_over, e);
     signal(SIGINT, SIG_IGN); /* all is saved: impatience changes no exit code any more */
     signal(SIGTERM, SIG_IGN);
     zf_options_free(&o);
@@ -209,11 +211,11 @@ static enum zf_status run(struct zf_args *a, struct zf_err *e)
 static enum zf_status check(struct zf_args *a, struct zf_err *e)
 {
     struct zf_options o;
-    const char *path;
+    const char *path, *checkpoint;
     bool json = zf_args_flag(a, "--json");
     ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
     set_signals();
-    enum zf_status s = read_options(&o, a, path, e);
+    enum zf_status s = read_options(&o, a, path, &checkpoint, e);
     if (!s) s = zf_args_done(a, e);
     if (!s) s = zf_check_run(&o, json, &stop, e);
     zf_options_free(&o);
@@ -232,13 +234,13 @@ static enum zf_status data(struct zf_args *a, struct zf_err *e)
     struct zf_options o;
     struct zf_data_view v = {
         .rows = 5, .valid = zf_args_flag(a, "--valid"), .ids = zf_args_flag(a, "--ids"), .json = zf_args_flag(a, "--json")};
-    const char *path;
+    const char *path, *checkpoint;
     v.color = !v.json && color_wanted();
     ZF_TRY(zf_args_integer(a, "--rows", 1, INT64_MAX, &v.rows, e));
     ZF_TRY(zf_args_integer(a, "--from", 0, INT64_MAX, &v.from, e));
     ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
     set_signals();
-    enum zf_status s = read_options(&o, a, path, e);
+    enum zf_status s = read_options(&o, a, path, &checkpoint, e);
     if (!s) s = zf_args_done(a, e);
     if (!s) s = zf_data_run(&o, &v, &stop, e);
     zf_options_free(&o);

@@ -2,13 +2,43 @@
 #include "core/run/pace.h"
 #include "core/run/steer.h"
 
+#include "core/telemetry/jsonl.h"
+
 #include <inttypes.h>
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 void zf_pace_start(struct zf_trainer *t)
 {
+    zf_pace_close(t);
     t->pace = (struct zf_pace){.interval = {.now = zf_policy_first_interval(t->o)}};
     zf_pace_forget(t);
+}
+
+void zf_pace_close(struct zf_trainer *t)
+{
+    free(t->pace.again);
+    t->pace.again = NULL;
+    t->pace.again_count = 0;
+}
+
+void zf_pace_resume(struct zf_trainer *t, uint32_t now, const json_t *entries, uint64_t last_step)
+{
+    struct zf_pace *p = &t->pace;
+    size_t i;
+    const json_t *v;
+    if (now) p->interval.now = now;
+    zf_pace_forget(t);
+    p->again = calloc(json_array_size(entries) + 1, sizeof *p->again);
+    p->again_until = p->again ? last_step : 0;
+    json_array_foreach((json_t *)(uintptr_t)entries, i, v)
+    {
+        double from = zf_json_number(v, "from_step", 0),
+               chosen = zf_json_number(json_array_get(json_object_get(v, "changes"), 0), "new", 0);
+        bool ours = !strcmp(zf_json_text(v, "by", ""), "auto") && from > (double)t->step && from < 9e15 && chosen >= 1 && chosen < 1e6;
+        if (p->again && ours) p->again[p->again_count++] = (struct zf_pace_decision){(uint64_t)from, (uint32_t)chosen};
+    }
 }
 
 void zf_pace_forget(struct zf_trainer *t)
@@ -77,13 +107,39 @@ static json_t *why_json(const struct zf_pace *p, const struct zf_interval_look *
                      "d2h_ms", ms * l->d2h, "h2d_ms", ms * l->h2d, "share", p->interval.share, "wanted", (json_int_t)p->interval.wanted);
 }
 
+static enum zf_status act(struct zf_trainer *t, uint32_t now, struct zf_err *e)
+{
+    struct zf_pace *p = &t->pace;
+    int change;
+    p->interval.now = now;
+    t->drains++;
+    struct zf_policy policy = zf_policy_of(t->o, t->model.dtype, now);
+    ZF_TRY(zf_pipeline_change(&t->pipeline, &policy, &t->rule, &change, e));
+    uint32_t room = p->room; /* memory has not become more */
+    zf_pace_forget(t);
+    p->room = room;
+    return ZF_OK;
+}
+
+/* What was decided before is done again, and told as it was. */
+static enum zf_status repeat(struct zf_trainer *t, struct zf_err *e)
+{
+    struct zf_pace *p = &t->pace;
+    for (size_t i = 0; i < p->again_count; i++) {
+        if (p->again[i].step != t->step + 1 || p->again[i].now == p->interval.now) continue;
+        ZF_TRY(zf_session_decided(t->session, ZF_OPT_update_interval, p->interval.now, p->again[i].now, NULL, true, e));
+        ZF_TRY(act(t, p->again[i].now, e));
+    }
+    return ZF_OK;
+}
+
 enum zf_status zf_pace_decide(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_pace *p = &t->pace;
     uint32_t was = p->interval.now, now = (uint32_t)t->o->max_update_interval;
     json_t *why = NULL;
-    int change;
     if (!is_auto(t)) return ZF_OK;
+    if (t->step < p->again_until) return repeat(t, e);
     if (was > now) {
         why = json_pack("{sI}", "max_update_interval", (json_int_t)now);
     } else if (p->looking && t->step - p->from >= zf_interval_steps(&p->interval)) {
@@ -96,7 +152,7 @@ enum zf_status zf_pace_decide(struct zf_trainer *t, struct zf_err *e)
         return ZF_OK;
     }
     if (now == was) return ZF_OK;
-    if (zf_session_decided(t->session, ZF_OPT_update_interval, was, now, why, e)) {
+    if (zf_session_decided(t->session, ZF_OPT_update_interval, was, now, why, false, e)) {
         if (!p->told_journal)
             zf_record_text(t, "warning", "update_interval = auto stays at %" PRIu32 ": it cannot be written down (%s: %s)", was, e->where,
                            e->message);
@@ -104,12 +160,5 @@ enum zf_status zf_pace_decide(struct zf_trainer *t, struct zf_err *e)
         return ZF_OK;
     }
     p->told_journal = false;
-    p->interval.now = now;
-    t->drains++;
-    struct zf_policy policy = zf_policy_of(t->o, t->model.dtype, now);
-    ZF_TRY(zf_pipeline_change(&t->pipeline, &policy, &t->rule, &change, e));
-    uint32_t room = p->room; /* memory has not become more */
-    zf_pace_forget(t);
-    p->room = room;
-    return ZF_OK;
+    return act(t, now, e);
 }

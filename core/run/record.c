@@ -125,8 +125,11 @@ void zf_record_start(struct zf_trainer *t)
     json_object_set_new(o, "options", zf_options_json(t->o));
     json_object_set_new(o, "data", zf_report_dataset_json(&t->setup->train));
     json_object_set_new(o, "matrices", matrices);
-    json_object_set_new(o, "attempt", json_integer(1));
+    json_object_set_new(o, "attempt", integer(t->resume ? t->resume->attempt : 1));
     zf_metrics_write(t->metrics, o);
+    if (t->resume)
+        zf_metrics_write(t->metrics, json_pack("{s:s s:I s:I}", "type", "resume", "step", (json_int_t)t->step, "attempt",
+                                               (json_int_t)t->resume->attempt));
 
     char bytes[32], words[512];
     const struct zf_setup *s = t->setup;

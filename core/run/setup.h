@@ -39,8 +39,8 @@ struct zf_setup {
     struct zf_memory_request request;
     enum zf_choice_strategy strategy; /* the option, `auto` resolved */
     struct zf_policy policy;          /* what it stands for at the start */
-    double told;     /* when progress was last told */
-    double data_cpu; /* processor seconds that zf_setup_data took */
+    double told;                      /* when progress was last told */
+    double data_cpu;                  /* processor seconds that zf_setup_data took */
     struct zf_err_list notes;
     struct zf_arena arena;
 };

@@ -1,6 +1,8 @@
 /* The trainer as the session steers it: what a change of options means for its parts, and the commands that only it can do. */
 #include "core/run/steer.h"
 #include "core/run/sample.h"
+#include "core/run/save.h"
+#include "core/run/saves.h"
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
@@ -106,8 +108,8 @@ static double rate(void *ctx, const struct zf_options *o, uint64_t step)
 static bool can(void *ctx, enum zf_command_id id)
 {
     const struct zf_trainer *t = ctx;
-    return id == ZF_CMD_export || id == ZF_CMD_trace || id == ZF_CMD_score || id == ZF_CMD_watch ||
-           (id == ZF_CMD_sample && t->setup->tokenizer) || (id == ZF_CMD_eval && t->setup->valid.rows) ||
+    return id == ZF_CMD_save || id == ZF_CMD_checkpoints || id == ZF_CMD_export || id == ZF_CMD_trace || id == ZF_CMD_score ||
+           id == ZF_CMD_watch || (id == ZF_CMD_sample && t->setup->tokenizer) || (id == ZF_CMD_eval && t->setup->valid.rows) ||
            (id == ZF_CMD_select && zf_policy_selects(&t->pipeline.policy));
 }
 
@@ -129,7 +131,16 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
     enum zf_status s = ZF_OK;
     const char *folder = c->count ? c->word[0] : NULL;
     double loss;
-    if (c->id == ZF_CMD_export) {
+    if (c->id == ZF_CMD_save) {
+        char *path = NULL;
+        s = zf_trainer_save(t, folder, &path, e);
+        if (!s) snprintf(text, room, "step %" PRIu64 " saved to %s", t->step, path);
+        free(path);
+    } else if (c->id == ZF_CMD_checkpoints) {
+        char *list = zf_saves_list(t->run);
+        snprintf(text, room, "%s", list && *list ? list : "there are none yet; `save` writes one");
+        free(list);
+    } else if (c->id == ZF_CMD_export) {
         zf_session_doing(t->session, "exporting");
         s = export_to(t, folder, e);
         if (!s) snprintf(text, room, "step %" PRIu64 " exported to %s", t->step, folder ? folder : t->exported);

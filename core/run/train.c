@@ -5,6 +5,7 @@
 #include "core/base/show.h"
 #include "core/config/run_cfg.h"
 #include "core/run/locate.h"
+#include "core/run/save.h"
 #include "core/run/steer.h"
 #include "core/run/trainer.h"
 #include "core/session/rundir.h"
@@ -53,13 +54,13 @@ static bool asks_for_more(const struct zf_options *o, const char *run, const str
     return more;
 }
 
-/* A directory in which a run of ours has been: over, alive, or ended early. ZF_OK with *over: nothing to do. */
+/* A directory in which a run of ours has been: over, alive, or ended early. */
 static enum zf_status look_before(const struct zf_options *o, const char *run, const struct zf_run_identity *who, bool take_over,
-                                  bool *over, struct zf_err *e)
+                                  enum zf_train_start *what, struct zf_err *e)
 {
     struct zf_run_facts f;
     struct zf_lock_record holder;
-    *over = false;
+    *what = ZF_TRAIN_BEGIN;
     ZF_TRY(zf_rundir_look(&f, run, who, e));
     bool live = zf_directory_exists(run) && zf_lock_look(run, &holder) == ZF_LOCK_LIVE;
     if (live && take_over && zf_lock_elsewhere(&holder)) live = false;
@@ -75,28 +76,34 @@ static enum zf_status look_before(const struct zf_options *o, const char *run, c
         return zf_fail(e, ZF_DIFFERENT, run,
                        "there is a run already, and resume = never asks for a fresh one; take another directory with --set dir=NAME, or "
                        "remove this one");
-    if (f.finished && !asks_for_more(o, run, &f)) {
-        *over = true;
-        return ZF_OK;
-    }
+    *what = f.finished && !asks_for_more(o, run, &f) ? ZF_TRAIN_OVER : ZF_TRAIN_GO_ON;
+    return ZF_OK;
+}
+
+enum zf_status zf_train_look(const struct zf_options *o, bool take_over, enum zf_train_start *what, struct zf_err *e)
+{
+    struct zf_run_identity who;
+    char *model = NULL, *data = NULL;
+    enum zf_status s = identity(o, &who, &model, &data, e);
+    if (!s) s = look_before(o, o->dir, &who, take_over, what, e);
+    free(model);
+    free(data);
+    return s;
+}
+
+/* A run that ended before its first checkpoint, or whose checkpoints are all damaged. */
+static enum zf_status no_checkpoint(const char *run, struct zf_err *e)
+{
+    struct zf_run_facts f;
+    ZF_TRY(zf_rundir_look(&f, run, NULL, e));
     return zf_fail(e, ZF_DIFFERENT, run,
-                   "its run ended at step %" PRIu64 " (%s), and this version cannot continue one; start another with --set dir=NAME%s%s",
+                   "its run ended at step %" PRIu64 " (%s), and it has no checkpoint that is whole to go on from; start another with --set "
+                   "dir=NAME%s%s",
                    f.last_step,
                    f.finished   ? "its last"
                    : f.ended[0] ? f.ended
                                 : "without a clean stop",
                    f.last_export[0] ? ", from the exported weights with --set path=" : "", f.last_export);
-}
-
-enum zf_status zf_train_look(const struct zf_options *o, bool take_over, bool *over, struct zf_err *e)
-{
-    struct zf_run_identity who;
-    char *model = NULL, *data = NULL;
-    enum zf_status s = identity(o, &who, &model, &data, e);
-    if (!s) s = look_before(o, o->dir, &who, take_over, over, e);
-    free(model);
-    free(data);
-    return s;
 }
 
 /* `auto` is resolved once, and the result is in RUN/run.cfg. */
@@ -143,13 +150,18 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
                            sizeof t->takeover, e));
     ZF_TRY(zf_rundir_look(&facts, t->run, who, e)); /* once more, under the lock: set-up takes time, and another may have been quicker */
     t->place = open(t->run, O_PATH | O_DIRECTORY | O_CLOEXEC);
-    if (facts.state != ZF_RUNDIR_NEW)
+    if (facts.state != (t->resume ? ZF_RUNDIR_OURS : ZF_RUNDIR_NEW) || (t->resume && facts.attempts + 1 != t->resume->attempt))
         return zf_fail(e, ZF_BUSY, t->run, "another trainer began a run there a moment ago; nothing of it was touched");
     ZF_TRY(zf_journal_open(&t->journal, t->run, e));
-    ZF_TRY(zf_journal_append(t->journal, zf_run_start_entry(who, t->setup->steps), e)); /* first of all: it makes the directory ours */
+    json_t *first = t->resume ? json_pack("{ss sI ss sI sI}", "type", "resume", "step", (json_int_t)t->step, "checkpoint", t->resume->path,
+                                          "attempt", (json_int_t)t->resume->attempt, "steps", (json_int_t)t->setup->steps)
+                              : zf_run_start_entry(who, t->setup->steps); /* first of all: it makes the directory ours */
+    ZF_TRY(zf_journal_append(t->journal, first, e));
     ZF_TRY(write_run_cfg(t->o, t->run, e));
     char *metrics = zf_path_join(t->run, "metrics.jsonl"), *log = zf_path_join(t->run, "trainer.log");
-    enum zf_status s = metrics && log ? zf_metrics_open(&t->metrics, metrics, e) : zf_fail_memory(e, "a path");
+    enum zf_status s = metrics && log ? ZF_OK : zf_fail_memory(e, "a path");
+    if (!s && t->resume) s = zf_metrics_cut(metrics, t->step, e);
+    if (!s) s = zf_metrics_open(&t->metrics, metrics, e);
     if (s == ZF_IO) { /* telemetry never stops training */
         zf_err_print("warning", e);
         s = ZF_OK;
@@ -177,15 +189,21 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_setup *s = t->setup;
     const struct zf_options *o = t->o;
-    ZF_TRY(zf_model_open(&t->model, &s->config, o->path[0] ? &s->hf : NULL, (uint64_t)o->seed, s->dtype, true, t->device, e));
+    if (t->resume)
+        ZF_TRY(zf_model_open_blank(&t->model, &s->config, s->dtype, true, t->device, e));
+    else
+        ZF_TRY(zf_model_open(&t->model, &s->config, o->path[0] ? &s->hf : NULL, (uint64_t)o->seed, s->dtype, true, t->device, e));
     ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
     ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->longest_row, o->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, e));
     t->drains = 1;
     t->order = (struct zf_order){.seed = (uint64_t)o->seed, .rows = s->train.rows, .shuffle = o->shuffle};
     zf_pace_start(t);
+    if (t->resume) ZF_TRY(zf_resume_counters(t->resume, t, e));
+    s->policy = zf_policy_of(o, s->dtype, t->pace.interval.now);
     t->schedule = zf_schedule_of(o);
     t->rule = zf_rule_of(o);
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, &s->policy, &t->rule, e));
+    if (t->resume) ZF_TRY(zf_resume_state(t->resume, t, e));
     return zf_trainer_load(t, e);
 }
 
@@ -204,7 +222,14 @@ static const char *end_text(const struct zf_trainer *t, enum zf_end end, char *b
     return buffer;
 }
 
-/* What every way of ending has in common: an export of the weights as they are, and a last line. */
+/* Nothing is written twice. */
+static enum zf_status last_save(struct zf_trainer *t, struct zf_err *e)
+{
+    bool saved = t->save.path && t->save.moment.step == t->step && t->save.moment.drains == t->drains;
+    return saved ? ZF_OK : zf_trainer_save(t, NULL, NULL, e);
+}
+
+/* What every way of ending has in common: a checkpoint, an export of the weights as they are, and a last line. */
 static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_err *e)
 {
     static const struct {
@@ -219,7 +244,8 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     const char *text = end_text(t, end, why, sizeof why);
     bool ill = end == ZF_END_NONFINITE;
     if (text && !ill) zf_record_text(t, "note", "%s", text);
-    enum zf_status s = zf_trainer_export(t, false, e);
+    enum zf_status s = ill && t->save.moment.step == t->step ? ZF_OK : last_save(t, e);
+    if (!s) s = zf_trainer_export(t, false, e);
     if (s && s != ZF_NUMERIC) s = e->code = ZF_IO;
     if (s || ill) {
         zf_nonfinite_done(t, s ? e : NULL, done, sizeof done);
@@ -266,6 +292,8 @@ static void close_trainer(struct zf_trainer *t)
     if (t->log) fclose(t->log);
     zf_lock_release(t->lock);
     if (t->place >= 0) close(t->place);
+    zf_pace_close(t);
+    free(t->save.path);
     free(t->exported);
     free(t->best.path);
 }
@@ -287,9 +315,10 @@ static enum zf_status check_disk(const struct zf_setup *s, const char *run, stru
 }
 
 static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who,
-                            const struct zf_train_how *how, struct zf_err *e)
+                            const struct zf_resume *resume, const struct zf_train_how *how, struct zf_err *e)
 {
-    struct zf_trainer t = {.setup = setup, .o = o, .stop = how->stop, .run = run, .place = -1, .started = zf_clock()};
+    struct zf_trainer t = {.setup = setup, .o = o, .stop = how->stop, .run = run, .resume = resume, .place = -1, .began = zf_clock()};
+    t.started = t.save.at = t.began;
     enum zf_end end = ZF_END_DONE;
     char unheard[768] = "";
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
@@ -298,6 +327,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
     if (!s) s = open_model(&t, e); /* all memory is taken before anything is written */
     if (!s) s = open_run(&t, who, how->take_over, e);
     if (!s) s = zf_steer_open(&t, o, unheard, sizeof unheard, e);
+    if (!s && resume) s = zf_resume_commands(resume, &t, e);
     zf_hf_close(&setup->hf); /* the weights are copied: their files need not stay mapped */
     if (!s && how->started) {
         how->started(how->ctx, run);
@@ -306,6 +336,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
     }
     if (!s) {
         zf_record_start(&t);
+        if (resume) zf_resume_tell(resume, &t);
         if (unheard[0]) zf_record_text(&t, "warning", "%s", unheard);
         if (t.takeover[0]) zf_record_text(&t, "note", "%s", t.takeover);
         for (size_t i = 0; i < setup->notes.count; i++)
@@ -324,24 +355,44 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
     return s;
 }
 
+/* What there is to go on from; r->path NULL: a fresh run. */
+static enum zf_status find_resume(struct zf_resume *r, struct zf_options *o, enum zf_train_start what, const char *checkpoint,
+                                  struct zf_err *e)
+{
+    *r = (struct zf_resume){0};
+    if (what == ZF_TRAIN_BEGIN && checkpoint)
+        return zf_fail(e, ZF_DIFFERENT, o->dir,
+                       "there is no run that could go on from %s; export the checkpoint, and start from the export with --set path=FOLDER",
+                       checkpoint);
+    if (what == ZF_TRAIN_BEGIN) return ZF_OK;
+    ZF_TRY(zf_resume_open(r, o, o->dir, checkpoint, e));
+    return r->path ? ZF_OK : no_checkpoint(o->dir, e);
+}
+
 enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how, struct zf_err *e)
 {
     struct zf_setup setup = {0};
     struct zf_run_identity who;
+    struct zf_resume resume = {0};
     char *model = NULL, *data = NULL;
-    const char *run = o->dir;
-    bool over = false;
+    enum zf_train_start what = ZF_TRAIN_BEGIN;
     enum zf_status s = identity(o, &who, &model, &data, e);
-    if (!s) s = look_before(o, run, &who, how->take_over, &over, e);
-    if (!s && over)
-        zf_show_line(stdout, "%s: this run is over; nothing was changed. To train again take another directory with --set dir=NAME", run);
-    if (!s && !over) {
-        s = zf_setup_model(&setup, o, e);
-        if (!s) s = zf_setup_weights(&setup, e);
+    if (!s) s = look_before(o, o->dir, &who, how->take_over, &what, e);
+    if (!s && what == ZF_TRAIN_OVER && how->checkpoint) what = ZF_TRAIN_GO_ON;
+    if (!s && what == ZF_TRAIN_OVER) {
+        zf_show_line(stdout,
+                     "%s: this run is over; nothing was changed. To train on raise steps; to train again take another directory with "
+                     "--set dir=NAME",
+                     o->dir);
+    } else if (!s) {
+        s = find_resume(&resume, o, what, how->checkpoint, e);
+        if (!s) s = zf_setup_model(&setup, o, e);
+        if (!s && !resume.path) s = zf_setup_weights(&setup, e);
         if (!s) s = zf_setup_data(&setup, how->stop, e);
         if (!s) s = resolve(o, &setup, e);
-        if (!s) s = train(&setup, o, run, &who, how, e);
+        if (!s) s = train(&setup, o, o->dir, &who, resume.path ? &resume : NULL, how, e);
         zf_setup_free(&setup);
+        zf_resume_close(&resume);
     }
     free(model);
     free(data);

@@ -6,17 +6,23 @@
 
 struct zf_train_how {
     const volatile int *stop;                    /* becomes nonzero when a signal asks to end */
+    const char *checkpoint;                      /* to go on from; NULL: the newest that is whole */
     bool take_over;                              /* from a trainer on another machine, whatever its state */
     void (*started)(void *ctx, const char *run); /* once the run exists; what stdout says from then on is trainer.log's. May be NULL */
     void *ctx;
 };
 
-/* The run of these options, whatever state its directory is in: starts it, or says that it is over. ZF_STOPPED, ZF_NUMERIC: ended early,
- * with an export. */
+/* The run of these options, whatever state its directory is in: starts it, goes on with it, or says that it is over. ZF_STOPPED,
+ * ZF_NUMERIC: ended early, with a checkpoint and an export. */
 enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how, struct zf_err *e);
 
-/* What is in the run directory of these options, before a start: ZF_OK, with *over where the run has reached its last step; else why it
- * would be refused: ZF_BUSY if a trainer is at work on it. Writes nothing. */
-enum zf_status zf_train_look(const struct zf_options *o, bool take_over, bool *over, struct zf_err *e);
+/* What a start would do with the run directory of these options, else why it would be refused: ZF_BUSY if a trainer is at work on it.
+ * Writes nothing. */
+enum zf_train_start {
+    ZF_TRAIN_BEGIN,
+    ZF_TRAIN_GO_ON,
+    ZF_TRAIN_OVER /* the run has reached its last step: nothing */
+};
+enum zf_status zf_train_look(const struct zf_options *o, bool take_over, enum zf_train_start *what, struct zf_err *e);
 
 #endif

@@ -9,6 +9,7 @@
 #include "core/run/choices.h"
 #include "core/run/pace.h"
 #include "core/run/profile.h"
+#include "core/run/resume.h"
 #include "core/run/setup.h"
 #include "core/run/watch.h"
 #include "core/session/journal.h"
@@ -28,16 +29,18 @@ struct zf_trainer {
     const struct zf_options *o;
     const volatile int *stop;
 
-    const char *run; /* the run directory, as it was named */
-    int place;       /* itself, wherever it is moved; -1: not known */
+    const struct zf_resume *resume; /* what it goes on from; NULL: it begins. The caller's */
+    const char *run;                /* the run directory, as it was named */
+    int place;                      /* itself, wherever it is moved; -1: not known */
     struct zf_lock *lock;
     char takeover[512]; /* how the trainer ended whose lock was taken over; empty: there was none */
     struct zf_journal *journal;
     struct zf_session *session;
     struct zf_metrics *metrics;
     struct zf_plain plain;
-    FILE *log; /* RUN/trainer.log; NULL: it could not be opened */
-    double started;
+    FILE *log;      /* RUN/trainer.log; NULL: it could not be opened */
+    double began;   /* clock: this process' training */
+    double started; /* clock: the run's, as if there had been no time between attempts */
 
     struct zf_device *device;
     struct zf_device *host; /* of the CPU half, where it has cores of its own; NULL: the same */
@@ -65,6 +68,14 @@ struct zf_trainer {
         uint64_t worse; /* validations since */
         bool any;
     } best;
+    struct {
+        struct zf_moment moment; /* the newest checkpoint's, of this process or the one it went on from */
+        char *path;              /* of this process; owned */
+        uint64_t bytes;          /* of it */
+        double at;               /* clock: when it was written, or the process began */
+        uint64_t failed, again;  /* steps to wait after a failure; when it is tried again. 0: the last one succeeded */
+        bool asked;              /* by SIGUSR1 */
+    } save;
     uint64_t drains; /* so far: a drain changes the masters between two steps */
     bool owed;       /* what is due after the last step waits for its drain */
     char *exported;  /* the newest export of this process, NULL: none; owned */
@@ -96,6 +107,8 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
 enum zf_status zf_trainer_between(void *trainer, struct zf_err *e);
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e);
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);
+/* Where the run directory is now: another run may have its name by now. To be freed; NULL: no memory. */
+char *zf_trainer_place(const struct zf_trainer *t);
 
 /* nonfinite.c */
 enum zf_verdict { ZF_GO_ON, ZF_ASK, ZF_GIVE_UP };

@@ -59,6 +59,11 @@ struct zf_change_place zf_session_place(struct zf_session *s)
 static enum zf_status journal(struct zf_session *s, const char *type, uint64_t from, const char *command, const struct zf_author *who,
                               json_t *changes, json_t *why, struct zf_err *e)
 {
+    if (s->written) {
+        json_decref(changes);
+        json_decref(why);
+        return ZF_OK;
+    }
     json_t *o = json_pack("{ss sI sI ss ss ss}", "type", type, "step", (json_int_t)(s->next - 1), "from_step", (json_int_t)from, "command",
                           command, "by", who->by, "user", who->user);
     bool failed = !o; /* json_object_set_new takes what it is given, whatever it is given it for */
@@ -217,14 +222,17 @@ static enum zf_status undo(struct zf_session *s, const struct zf_author *who, st
     return bad;
 }
 
-enum zf_status zf_session_decided(struct zf_session *s, enum zf_option_id id, int64_t old, int64_t now, json_t *why, struct zf_err *e)
+enum zf_status zf_session_decided(struct zf_session *s, enum zf_option_id id, int64_t old, int64_t now, json_t *why, bool written,
+                                  struct zf_err *e)
 {
     static const struct zf_author who = {.by = "auto"};
     const char *name = zf_option_table[id].name;
     char command[96];
     snprintf(command, sizeof command, "set! %s %" PRId64, name, now);
     json_t *list = json_pack("[{ss sI sI}]", "option", name, "old", (json_int_t)old, "new", (json_int_t)now);
+    s->written = written;
     enum zf_status bad = list ? journal(s, "change", s->next, command, &who, json_incref(list), why, e) : zf_fail_memory(e, "a change");
+    s->written = false;
     if (!list) json_decref(why);
     if (!bad) record_changes(s, list, &who);
     json_decref(list);
@@ -260,10 +268,11 @@ static bool insert_later(struct zf_session *s, const struct zf_later *one)
     return true;
 }
 
-enum zf_status zf_session_later(struct zf_session *s, uint64_t step, const char *command, const struct zf_author *who, struct zf_err *e)
+enum zf_status zf_session_later(struct zf_session *s, uint64_t step, const char *command, const struct zf_author *who, bool written,
+                                struct zf_err *e)
 {
     if (s->later_count >= LATER_MOST) return zf_fail(e, ZF_USAGE, NULL, "%d commands wait already", LATER_MOST);
-    struct zf_later one = {step, strdup(command), *who};
+    struct zf_later one = {step, strdup(command), *who, written};
     pthread_mutex_lock(&s->lock);
     bool done = one.command && insert_later(s, &one);
     pthread_mutex_unlock(&s->lock);
@@ -313,7 +322,9 @@ static void put_off(struct zf_session *s, const struct zf_command *c, const stru
     if (zf_command_parse(&inner, c->word[1], e) || zf_session_may_wait(&inner, e)) {
         zf_verdict_refuse(v, e);
     } else if (!refused_now(s, &inner, yes || c->yes, v, e)) {
-        if (zf_session_later(s, c->number, c->word[1], who, e))
+        struct zf_author then = *who;
+        snprintf(then.by, sizeof then.by, "at");
+        if (zf_session_later(s, c->number, c->word[1], &then, false, e))
             zf_verdict_refuse(v, e);
         else if (journal(s, "at", c->number, c->word[1], who, NULL, NULL, e)) {
             forget_later(s, c->number);

@@ -19,7 +19,7 @@ static enum zf_status read_at(struct zf_session *s, struct zf_err *e)
         if (!bad) bad = zf_session_may_wait(&c, e);
         zf_command_free(&c);
         ZF_TRY(bad);
-        ZF_TRY(zf_session_later(s, (uint64_t)s->o->at[i].step, s->o->at[i].command, &who, e));
+        ZF_TRY(zf_session_later(s, (uint64_t)s->o->at[i].step, s->o->at[i].command, &who, false, e));
     }
     return ZF_OK;
 }
@@ -46,6 +46,15 @@ enum zf_status zf_session_open(struct zf_session **out, const char *run, struct 
     else
         *out = s;
     return bad;
+}
+
+enum zf_status zf_session_repeat(struct zf_session *s, uint64_t step, const char *command, const char *by, const char *user, bool written,
+                                 struct zf_err *e)
+{
+    struct zf_author who = {0};
+    snprintf(who.by, sizeof who.by, "%s", by);
+    snprintf(who.user, sizeof who.user, "%s", user);
+    return zf_session_later(s, step, command, &who, written, e);
 }
 
 enum zf_status zf_session_listen(struct zf_session *s, struct zf_err *e)
@@ -122,8 +131,9 @@ static enum zf_status do_due(struct zf_session *s, bool *any, struct zf_err *e)
     pthread_mutex_lock(&s->lock);
     memmove(s->later, s->later + 1, --s->later_count * sizeof *s->later);
     pthread_mutex_unlock(&s->lock);
-    snprintf(l.author.by, sizeof l.author.by, "at");
+    s->written = l.written;
     enum zf_status bad = l.step == s->next ? zf_session_execute(s, l.command, &l.author, true, &v, e) : ZF_OK;
+    s->written = false;
     if (!bad && v.text) zf_session_say(s, v.ok ? "note" : "warning", "at %" PRIu64 " %s: %s", l.step, l.command, v.text);
     free(v.text);
     free(l.command);

@@ -55,6 +55,10 @@ void zf_session_close(struct zf_session *s);               /* NULL is fine; clie
 
 /* Before step `next` is issued; waits here while the run is paused. *stop: a client asked to end. */
 enum zf_status zf_session_before_step(struct zf_session *s, uint64_t next, bool *stop, struct zf_err *e);
+/* For a run that goes on: a command to be done before that step, as it was done before or as somebody has asked for. written: it is in the
+ * journal already. Before the first step. */
+enum zf_status zf_session_repeat(struct zf_session *s, uint64_t step, const char *command, const char *by, const char *user, bool written,
+                                 struct zf_err *e);
 /* After the last step was taken: commands that wait are carried out where they still can be (`steps` may be raised). */
 enum zf_status zf_session_at_end(struct zf_session *s, bool *stop, struct zf_err *e);
 
@@ -66,8 +70,10 @@ unsigned zf_session_clients(struct zf_session *s);
 bool zf_session_has_client(struct zf_session *s, uint64_t client); /* is it still there? */
 
 /* Before a step: the run itself has chosen another value of an option that is `auto` and stays so. Journalled as by `auto` with its reasons
- * (stolen) and recorded; the caller has checked it and acts when this has succeeded. ZF_IO: it is not to be done. */
-enum zf_status zf_session_decided(struct zf_session *s, enum zf_option_id id, int64_t old, int64_t now, json_t *why, struct zf_err *e);
+ * (stolen) unless it was written by an earlier attempt, and recorded; the caller has checked it and acts when this has succeeded. ZF_IO: it
+ * is not to be done. */
+enum zf_status zf_session_decided(struct zf_session *s, enum zf_option_id id, int64_t old, int64_t now, json_t *why, bool written,
+                                  struct zf_err *e);
 
 /* The lines of [at], as far as they can be checked before a start; errors with their places. */
 void zf_session_check_at(const struct zf_options *o, struct zf_err_list *errors);

@@ -17,6 +17,7 @@ struct zf_later {
     uint64_t step;
     char *command;
     struct zf_author author;
+    bool written; /* in the journal, by an earlier attempt */
 };
 
 struct zf_session {
@@ -28,6 +29,7 @@ struct zf_session {
     char **undo; /* commands that take the changes back, the newest last */
     size_t undo_count, undo_room;
     uint64_t next;    /* the step that is not yet issued */
+    bool written;     /* what is being done is in the journal already */
     uint64_t granted; /* steps that may be taken although it is paused */
     bool stop;
     unsigned depth; /* of files that name files */
@@ -50,7 +52,8 @@ struct zf_verdict {
 /* execute.c. Fails only with what ends the run; a refusal is a verdict. */
 enum zf_status zf_session_execute(struct zf_session *s, const char *line, const struct zf_author *who, bool yes, struct zf_verdict *v,
                                   struct zf_err *e);
-enum zf_status zf_session_later(struct zf_session *s, uint64_t step, const char *command, const struct zf_author *who, struct zf_err *e);
+enum zf_status zf_session_later(struct zf_session *s, uint64_t step, const char *command, const struct zf_author *who, bool written,
+                                struct zf_err *e);
 /* The step and the command are such as can be put off. */
 enum zf_status zf_session_may_wait(const struct zf_command *c, struct zf_err *e);
 void zf_session_say(struct zf_session *s, const char *kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -6,9 +6,13 @@
 #include "core/base/err.h"
 #include "core/base/json.h"
 #include <stddef.h>
+#include <stdint.h>
 
 struct zf_metrics;
 
+/* For a run that goes on from step `step`: what comes after that step is moved to metrics.cut-N.jsonl beside it, N the first number that is
+ * free. No file: nothing to do. */
+enum zf_status zf_metrics_cut(const char *path, uint64_t step, struct zf_err *e);
 /* Appends to what is there; a torn last line is cut off. */
 enum zf_status zf_metrics_open(struct zf_metrics **out, const char *path, struct zf_err *e);
 /* One line, one write(2). Steals the reference; NULL (no memory) counts as dropped. m may be NULL: nothing is written. */

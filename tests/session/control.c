@@ -660,7 +660,7 @@ static void by_itself(void **state)
     (void)state;
     struct zf_err e;
     assert_true(train(8));
-    assert_int_equal(zf_session_decided(t.session, ZF_OPT_update_interval, 4, 6, json_pack("{sf}", "cpu_ms", 12.5), &e), ZF_OK);
+    assert_int_equal(zf_session_decided(t.session, ZF_OPT_update_interval, 4, 6, json_pack("{sf}", "cpu_ms", 12.5), false, &e), ZF_OK);
     json_t *v = journal_entry(0);
     expect_text_of(v, "by", "auto");
     expect_text_of(v, "command", "set! update_interval 6");

@@ -1,0 +1,33 @@
+/* Going on with a run from one of its checkpoints, with the same bits as if it had never stopped: options, state, what was changed since,
+ * what was edited in run.cfg. */
+#ifndef ZF_RUN_RESUME_H
+#define ZF_RUN_RESUME_H
+
+#include "checkpoints/container.h"
+#include "core/config/options.h"
+
+struct zf_trainer;
+
+struct zf_resume {
+    struct zf_ckpt file;
+    char *path;                        /* of it; NULL: nothing to go on from */
+    json_t *entries;                   /* of the journal */
+    char *edits;                       /* "set NAME VALUE ...": edited in run.cfg, possible while a run goes on; NULL: nothing */
+    uint64_t step, attempt, last_step; /* of the checkpoint; which attempt this is; how far the run had come */
+};
+
+/* Finds the checkpoint (`from`; NULL: the newest that is whole), and makes `o`, the options as they are asked for now, what they were when
+ * it was written. What was edited since the last start counts from the next step on, or at once where only a start can change it. Prints
+ * the differences, and which checkpoints were passed over. ZF_DIFFERENT: what was edited is part of what the run is, or there is no
+ * checkpoint. */
+enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const char *run, const char *from, struct zf_err *e);
+void zf_resume_close(struct zf_resume *r); /* zeroed is fine */
+
+/* Counters, before the pipeline is opened; then the state into it; then, when the session is open, what is to be done again. */
+enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
+enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
+enum zf_status zf_resume_commands(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
+/* Whether the machine gives the same bits as the one that wrote it: else a note. */
+void zf_resume_tell(const struct zf_resume *r, struct zf_trainer *t);
+
+#endif

@@ -1,0 +1,19 @@
+/* Writing a run's checkpoints (checkpoints/container.h): one file has everything that the run needs to go on with the same bits, whatever
+ * its strategy. Training waits while one is written. */
+#ifndef ZF_RUN_SAVE_H
+#define ZF_RUN_SAVE_H
+
+#include "core/base/err.h"
+
+#include <stdbool.h>
+
+struct zf_trainer;
+
+/* As RUN/checkpoints/step-00000500.zfc, or as NAME.zfc there; *out (may be NULL): where, to be freed. Older ones go that `keep` does not
+ * keep. What fails leaves all others as they were. */
+enum zf_status zf_trainer_save(struct zf_trainer *t, const char *name, char **out, struct zf_err *e);
+/* In the middle of a run: a full disk costs this checkpoint, not the run. It is tried again after some steps, more and more of them. */
+bool zf_save_or_warn(struct zf_trainer *t);
+void zf_save_due(struct zf_trainer *t); /* after a step: save_every, save_minutes, what is owed */
+
+#endif
