@@ -365,8 +365,7 @@ static void to_trainer(struct zf_app *a, const struct zf_command *c, const char 
     }
     if (c->id == ZF_CMD_watch) look_at(a, c->word[0]);
     char *command = command_for_trainer(c, line);
-    if (command) zf_app_send(a, command, false, ZF_FOR_PERSON);
-    if (command && c->id == ZF_CMD_stop && a->v.link == ZF_LINK_LIVE) a->stopping = true;
+    if (command && zf_app_send(a, command, false, ZF_FOR_PERSON) && c->id == ZF_CMD_stop) a->stopping = true;
     free(command);
 }
 

@@ -194,8 +194,7 @@ static void leave_key(struct zf_app *a, uint32_t key)
         a->leave = true;
     } else if (key == 's' && !a->o->read_only) {
         zf_app_close_dialog(a);
-        a->leave_at_end = a->stopping = true;
-        zf_app_send(a, "stop", true, ZF_FOR_PERSON);
+        if (zf_app_send(a, "stop", true, ZF_FOR_PERSON)) a->leave_at_end = a->stopping = true;
     } else if (stays(key) || key == 'c' || key == 'n' || key == 'q') {
         zf_app_close_dialog(a);
     }

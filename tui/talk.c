@@ -89,7 +89,7 @@ static void show_answer(struct zf_app *a, bool ok, const char *command, const ch
         zf_app_say(a, ZF_STYLE_BAD, "refused: %s", text);
 }
 
-void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpose purpose)
+bool zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpose purpose)
 {
     struct zf_err e = {0};
     if (a->h.ended && a->v.link != ZF_LINK_REPLAY && purpose == ZF_FOR_PERSON) {
@@ -99,7 +99,7 @@ void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpos
         else
             zf_app_say(a, ZF_STYLE_WARN, "the run has ended; `generate`, `export` and `log` work on what it left");
         free(known);
-        return;
+        return false;
     }
     char *copy = strdup(command);
     bool room = copy && a->waiting_count < ZF_WAITING_MOST;
@@ -108,7 +108,7 @@ void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpos
     if (!s) {
         a->waiting[a->waiting_count++] = (struct zf_waiting){a->last_id, purpose, copy};
         if (purpose == ZF_FOR_PERSON) zf_app_say(a, ZF_STYLE_DIM, "%s ...", command);
-        return;
+        return true;
     }
     char *here = purpose == ZF_FOR_PERSON ? answer_here(a, command) : NULL;
     if (here)
@@ -117,6 +117,7 @@ void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpos
         zf_app_say(a, ZF_STYLE_WARN, "%s", e.message);
     free(here);
     free(copy);
+    return false;
 }
 
 static void take_status(struct zf_app *a, const char *text)

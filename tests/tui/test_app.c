@@ -345,6 +345,22 @@ static void test_leaving(void **state)
     assert_true(app.leave);
 }
 
+/* A `stop` that nobody has heard stops nothing: the console waits for no end, and a later `q` asks what it asks otherwise. */
+static void test_a_stop_that_was_not_sent(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ZF_WAITING_MOST; i++) zf_app_command(&app, "mark here");
+    int before = fake.count;
+    zf_app_command(&app, "stop");
+    assert_int_equal(fake.count, before);
+    assert_false(app.stopping);
+    zf_app_command(&app, ".leave");
+    zf_app_dialog_key(&app, 's');
+    assert_int_equal(fake.count, before);
+    assert_false(app.stopping || app.leave_at_end);
+    assert_true(seen("64 commands wait for an answer"));
+}
+
 static void test_a_recording(void **state)
 {
     (void)state;
@@ -623,6 +639,7 @@ int main(void)
                                        TEST(paths),
                                        TEST(views),
                                        TEST(leaving),
+                                       TEST(a_stop_that_was_not_sent),
                                        TEST(a_recording),
                                        TEST(help_is_whole),
                                        TEST(watching),
