@@ -13,6 +13,7 @@ enum zf_dialog { ZF_DIALOG_NONE, ZF_DIALOG_LEAVE, ZF_DIALOG_ASK, ZF_DIALOG_PAGER
 /* Why a command was sent: whom its answer concerns. */
 enum zf_purpose { ZF_FOR_PERSON, ZF_FOR_STATUS, ZF_FOR_OPTIONS, ZF_FOR_NOBODY };
 enum { ZF_WAITING_MOST = 64, ZF_MESSAGE_ROWS = 1 };
+#define ZF_PASSING 10.0 /* seconds that news stay above the prompt; what is older is no news */
 
 struct zf_app {
     struct zf_feed *feed; /* the caller's */
@@ -47,9 +48,8 @@ struct zf_app {
     size_t watched;     /* the matrix whose scores we asked for in full; SIZE_MAX: none */
     double status_at;   /* when it was asked for last */
 
-    const char *note_seen; /* text of the newest note that was looked at */
-    size_t notes_seen;
-    double speed; /* of a replay, while it stands */
+    uint64_t notes_seen; /* of all that were added */
+    double speed;        /* of a replay, while it stands */
 
     /* for the loop */
     bool leave, leave_at_end, stopping, redraw, suspend, gone;

@@ -174,8 +174,6 @@ static void seek(struct zf_app *a, const char *args)
         return;
     }
     if (zf_replay_seek(a->feed, &a->h, (uint64_t)fmin(fmax(to, 0), 9e15), &e)) zf_app_say(a, ZF_STYLE_BAD, "%s", e.message);
-    a->note_seen = NULL;
-    a->notes_seen = SIZE_MAX; /* what is there is not news */
     follow_speed(a);
 }
 

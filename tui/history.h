@@ -48,11 +48,12 @@ struct zf_note {
     enum zf_note_kind kind;
     char *text; /* owned */
 };
-/* The newest ZF_NOTES_MOST of a kind of thing; [0] is the oldest. */
+/* The newest ZF_NOTES_MOST of a kind of thing; [0] is the oldest. added: how many there have been. */
 enum { ZF_NOTES_MOST = 4096 };
 struct zf_notes {
     struct zf_note *list;
     size_t count;
+    uint64_t added;
 };
 
 enum zf_buffer_phase { ZF_BUFFER_ACC, ZF_BUFFER_UP, ZF_BUFFER_UPLOAD };

@@ -51,6 +51,7 @@ bool zf_history_note(struct zf_history *h, enum zf_note_kind kind, const json_t 
     if (l->count == ZF_NOTES_MOST) drop(l, 0, DROPPED, bytes);
     while (l->count && *bytes + size > LIST_BYTES) drop(l, 0, l->count < DROPPED ? l->count : DROPPED, bytes);
     *bytes += size;
+    l->added++;
     uint64_t step = zf_history_count(json_object_get(line, kind == ZF_NOTE_CHANGE ? "from_step" : "step"), h->step);
     double time = zf_history_number(json_object_get(line, "time"), (double)NAN);
     l->list[l->count++] = (struct zf_note){.step = step,

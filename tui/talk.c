@@ -7,6 +7,7 @@
 
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,22 +208,26 @@ double zf_app_curious(struct zf_app *a, double now)
 
 /* --- what others do --- */
 
+/* What is told when a console comes, or reads all anew, may be hours old: by the time of steps, which a resume counts anew. */
+static bool is_news(const struct zf_app *a, const struct zf_note *n)
+{
+    return a->v.link != ZF_LINK_REPLAY && a->h.time - fmax(n->time, 0) <= ZF_PASSING;
+}
+
 void zf_app_news(struct zf_app *a)
 {
+    static const unsigned looks[ZF_NOTE_KINDS] = {
+        [ZF_NOTE_ERROR] = ZF_STYLE_BAD, [ZF_NOTE_WARNING] = ZF_STYLE_WARN, [ZF_NOTE_CHANGE] = ZF_STYLE_MARK}; /* 0: not told */
     const struct zf_notes *n = &a->h.notes;
-    size_t from = n->count;
-    while (from && n->list[from - 1].text != a->note_seen) from--;
-    if (!from && a->notes_seen <= n->count) from = a->notes_seen < n->count ? a->notes_seen : n->count;
+    uint64_t fresh = n->added - (n->added < a->notes_seen ? 0 : a->notes_seen); /* all of them, when it was begun anew */
+    size_t from = n->count - (fresh < n->count ? (size_t)fresh : n->count);
+    for (size_t i = from; i < n->count; i++)
+        if (n->list[i].kind == ZF_NOTE_RESUME) from = i;
     for (size_t i = from; i < n->count; i++) {
         const struct zf_note *one = &n->list[i];
         /* a note may say that something was put off */
         if (one->kind == ZF_NOTE_CHANGE || one->kind == ZF_NOTE_NOTE || one->kind == ZF_NOTE_WARNING) a->options_asked = true;
-        if (a->v.link == ZF_LINK_REPLAY || !one->text) continue;
-        if (one->kind == ZF_NOTE_ERROR || one->kind == ZF_NOTE_WARNING)
-            zf_app_pass(a, one->kind == ZF_NOTE_ERROR ? ZF_STYLE_BAD : ZF_STYLE_WARN, one->text);
-        else if (one->kind == ZF_NOTE_CHANGE)
-            zf_app_pass(a, ZF_STYLE_MARK, one->text);
+        if (looks[one->kind] && is_news(a, one)) zf_app_pass(a, looks[one->kind], one->text);
     }
-    a->notes_seen = n->count;
-    a->note_seen = n->count ? n->list[n->count - 1].text : NULL;
+    a->notes_seen = n->added;
 }

@@ -361,6 +361,36 @@ static void test_a_stop_that_was_not_sent(void **state)
     assert_true(seen("64 commands wait for an answer"));
 }
 
+static void news_are(const char *text) /* NULL: none */
+{
+    zf_app_hush(&app);
+    zf_app_news(&app);
+    assert_int_equal(app.message != NULL, text != NULL);
+    if (text) assert_string_equal(app.message, text);
+}
+
+static void test_news(void **state)
+{
+    (void)state;
+    app.h.time = 10; /* all that is there now was said long before the newest step */
+    line("{\"type\":\"warning\",\"step\":400,\"text\":\"old\"}");
+    app.h.time = 3600;
+    news_are(NULL);
+    line("{\"type\":\"warning\",\"step\":400,\"text\":\"new\"}");
+    news_are("new");
+    news_are(NULL);
+    for (int i = 0; i < 2 * ZF_NOTES_MOST; i++) /* the oldest ones are dropped meanwhile */
+        line("{\"type\":\"mark\",\"step\":400,\"text\":\"here\"}");
+    line("{\"type\":\"error\",\"step\":400,\"text\":\"after many\"}");
+    news_are("after many");
+    line("{\"type\":\"error\",\"step\":400,\"text\":\"of the last attempt\"}");
+    line("{\"type\":\"resume\",\"step\":300,\"attempt\":2}");
+    news_are(NULL);
+    zf_history_close(&app.h); /* a feed reads all anew */
+    line("{\"type\":\"warning\",\"text\":\"at the start\"}");
+    news_are("at the start");
+}
+
 static void test_a_recording(void **state)
 {
     (void)state;
@@ -640,6 +670,7 @@ int main(void)
                                        TEST(views),
                                        TEST(leaving),
                                        TEST(a_stop_that_was_not_sent),
+                                       TEST(news),
                                        TEST(a_recording),
                                        TEST(help_is_whole),
                                        TEST(watching),
