@@ -210,22 +210,18 @@ static void move(struct zf_app *a, const char *args)
     long dx = strtol(args, &next, 10), dy = strtol(next, NULL, 10);
     uint64_t first, last;
     zf_view_steps(v, &first, &last);
-    bool list = v->focus == ZF_PANEL_LOG || v->focus == ZF_PANEL_SAMPLES || v->focus == ZF_PANEL_OPTIONS;
     if (dx && last >= first) {
         int cols = a->layout.panel[v->focus].cols - 12;
         double by = fmax(1, floor(((double)(last - first) + 1) / (cols > 1 ? cols : 1)));
         if (!v->cursor) cursor(a, "");
         v->cursor_step = (uint64_t)fmin(fmax((double)v->cursor_step + (double)dx * by, (double)first), (double)last);
     }
-    uint64_t *at = list ? &v->scroll[v->focus] : &v->cursor_row;
-    if (!dy || (!list && v->focus != ZF_PANEL_CHANNELS)) return;
+    uint64_t *at = v->focus == ZF_PANEL_CHANNELS ? &v->cursor_row : &v->scroll[v->focus];
+    if (!dy || !zf_panel_table[v->focus].scrolls) return;
     long by = v->focus == ZF_PANEL_LOG ? -dy : dy; /* that is counted from its end */
     *at = by < 0 && *at < (uint64_t)-by ? 0 : *at + (uint64_t)by;
-    uint64_t most = v->focus == ZF_PANEL_LOG       ? a->h.notes.count
-                    : v->focus == ZF_PANEL_SAMPLES ? a->h.samples.count
-                    : v->focus == ZF_PANEL_OPTIONS ? ZF_OPTIONS
-                                                   : zf_channels_rows(v);
-    if (*at >= most) *at = most ? most - 1 : 0;
+    uint64_t most = zf_panel_table[v->focus].scrolls(v, zf_panel_inside(a->layout.panel[v->focus]));
+    if (*at > most) *at = most;
 }
 
 /* What was written down at the cursor. */

@@ -123,11 +123,17 @@ static void draw_header(const struct zf_view *v, struct zf_canvas *c, struct zf_
 
 /* ---- panels ---- */
 
+struct zf_rect zf_panel_inside(struct zf_rect r)
+{
+    enum { LEAST = 5 }; /* rows: a frame would take half of fewer */
+    return r.rows < LEAST ? r : (struct zf_rect){r.x + 1, r.y + 1, r.cols - 2, r.rows - 2};
+}
+
 static void draw_panel(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, int id)
 {
     const struct zf_panel *p = &zf_panel_table[id];
     char title[256], note[256] = "";
-    if (r.rows < 5) { /* a frame would take half of it */
+    if (zf_panel_inside(r).rows == r.rows) {
         p->draw(v, c, r);
         return;
     }

@@ -361,6 +361,44 @@ static void test_a_stop_that_was_not_sent(void **state)
     assert_true(seen("64 commands wait for an answer"));
 }
 
+static char *text_of_frame(void)
+{
+    frame(100, 30);
+    return zf_canvas_text(&app.c, false);
+}
+
+/* As far as there is something to see: a key back does something at once. */
+static void test_scrolling(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) line(i % 20 ? "{\"type\":\"mark\",\"text\":\"here\"}" : "{\"type\":\"mark\",\"text\":\"there\"}");
+    app.v.focus = ZF_PANEL_LOG;
+    free(text_of_frame());
+    zf_app_command(&app, ".move 0 -1000");
+    assert_int_equal(app.v.scroll[ZF_PANEL_LOG], 99);
+    zf_app_filter(&app, "there");
+    zf_app_command(&app, ".move 0 -1000");
+    assert_int_equal(app.v.scroll[ZF_PANEL_LOG], 4);
+    line("{\"type\":\"start\",\"attempt\":2,\"options\":{\"keep\":1,\"seed\":1,\"steps\":9,\"grace\":1,\"topk_ratio\":0.1,\"threads\":1,"
+         "\"beta1\":0.9,\"beta2\":0.9,\"weight_decay\":0.1,\"batch_size\":1}}");
+    for (int zoomed = 0; zoomed < 2; zoomed++) {
+        app.v.focus = ZF_PANEL_OPTIONS;
+        app.v.zoomed = zoomed ? ZF_PANEL_OPTIONS : -1;
+        free(text_of_frame());
+        zf_app_command(&app, ".move 0 1000");
+        uint64_t most = app.v.scroll[ZF_PANEL_OPTIONS];
+        char *last = text_of_frame();
+        zf_app_command(&app, ".move 0 -1");
+        char *before = text_of_frame();
+        assert_int_equal(most == 0, zoomed); /* all of them are there */
+        assert_int_equal(strcmp(last, before) == 0, zoomed);
+        if (!zoomed) assert_non_null(strstr(before, "above"));
+        app.v.scroll[ZF_PANEL_OPTIONS] = most;
+        free(last);
+        free(before);
+    }
+}
+
 static void news_are(const char *text) /* NULL: none */
 {
     zf_app_hush(&app);
@@ -671,6 +709,7 @@ int main(void)
                                        TEST(leaving),
                                        TEST(a_stop_that_was_not_sent),
                                        TEST(news),
+                                       TEST(scrolling),
                                        TEST(a_recording),
                                        TEST(help_is_whole),
                                        TEST(watching),
