@@ -187,7 +187,10 @@ static void speed(struct zf_app *a, const char *args)
     if (now > 4096 && !isinf(now)) now = 4096;
     zf_replay_speed(a->feed, now);
     follow_speed(a);
-    zf_app_say(a, ZF_STYLE_TEXT, "%g times as fast as it was", now);
+    if (now == 1 || isinf(now))
+        zf_app_say(a, ZF_STYLE_TEXT, "%s", now == 1 ? "as fast as it was" : "as fast as it can be read");
+    else
+        zf_app_say(a, ZF_STYLE_TEXT, "%g times as fast as it was", now);
 }
 
 static void pause_run(struct zf_app *a, const char *args)

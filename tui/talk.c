@@ -54,7 +54,8 @@ static char *answer_here(const struct zf_app *a, const char *line)
         if (c.id == ZF_CMD_show) put_options(a, to, c.count ? c.word[0] : NULL);
         if (c.id == ZF_CMD_history) put_changes(a, to);
         if (c.id == ZF_CMD_status) {
-            fprintf(to, "step %" PRIu64 " of %" PRIu64, a->h.step, a->h.steps);
+            fprintf(to, "step %" PRIu64, a->h.step);
+            if (a->h.steps) fprintf(to, " of %" PRIu64, a->h.steps);
             if (zf_series_at(zf_history_series(&a->h, ZF_SERIES_LOSS), a->h.step, &at, &value)) fprintf(to, ", loss %.4f", value);
             fprintf(to, "%s%s\n", a->h.ended ? "; the run has ended: " : "", a->h.ended ? a->h.end_reason : "");
         }

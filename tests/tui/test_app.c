@@ -439,7 +439,14 @@ static void test_a_recording(void **state)
     zf_app_command(&app, ".pause");
     assert_true(fake.speed == 1);
     zf_app_command(&app, ".speed 2");
-    assert_true(fake.speed == 2);
+    assert_true(fake.speed == 2 && seen("2 times as fast as it was"));
+    zf_app_command(&app, ".speed 0.5");
+    assert_true(fake.speed == 1 && seen("as fast as it was"));
+    assert_null(strstr(app.message, "times"));
+    fake.speed = INFINITY;
+    zf_app_command(&app, ".speed 2");
+    assert_true(seen("as fast as it can be read"));
+    fake.speed = 1;
     zf_app_command(&app, ".seek 123");
     assert_int_equal(fake.sought, 123);
     zf_app_command(&app, ".seek 50%");
@@ -455,6 +462,9 @@ static void test_a_recording(void **state)
     zf_app_close_dialog(&app);
     zf_app_command(&app, "status");
     assert_true(seen("step 400 of 1000"));
+    app.h.steps = 0;
+    zf_app_command(&app, "status");
+    assert_true(seen("step 400, loss"));
 }
 
 static void test_help_is_whole(void **state)
