@@ -615,17 +615,31 @@ static void test_outcomes(void **state)
         assert_int_equal(code, rows[i].code);
         free(text);
     }
+    const char
+        *older =
+            "{\"type\":\"start\",\"run\":\"x\"}\n{\"type\":\"end\",\"step\":4,\"reason\":\"stopped\"}\n{\"type\":\"resume\",\"step\":4}\n",
+        *newer = "{\"type\":\"end\",\"step\":9,\"reason\":\"done\",\"code\":0}\n"; /* the journal has it a moment later */
+    snprintf(path, sizeof path, "%s/journal.jsonl", run);
+    assert_int_equal(zf_file_write_atomic(path, older, strlen(older), &e), ZF_OK);
+    assert_null(zf_outcome(run, true, 9, &code));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    assert_int_equal(zf_file_write_atomic(path, newer, strlen(newer), &e), ZF_OK);
+    char *text = zf_outcome(run, true, 9, &code);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "ended at step 9"));
+    assert_int_equal(code, 0);
+    free(text);
     snprintf(path, sizeof path, "%s/lock", run); /* one that died: no file lock is held */
     const char *dead = "{\"host\":\"h\",\"pid\":4194303,\"pid_start\":1,\"boot_id\":\"x\",\"heartbeat\":1,\"step\":9,\"file_lock\":true}\n";
     assert_int_equal(zf_file_write_atomic(path, dead, strlen(dead), &e), ZF_OK);
-    char *text = zf_outcome(run, false, 0, &code);
+    text = zf_outcome(run, false, 0, &code);
     assert_non_null(text);
     assert_non_null(strstr(text, "without a clean stop at step 9"));
     assert_non_null(strstr(text, "last words"));
     assert_int_equal(code, ZF_BUSY);
     free(text);
-    const char *const files[] = {"trainer.log", "journal.jsonl", "lock"};
-    for (size_t i = 0; i < 3; i++) {
+    const char *const files[] = {"trainer.log", "journal.jsonl", "metrics.jsonl", "lock"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         snprintf(path, sizeof path, "%s/%s", run, files[i]);
         unlink(path);
     }
