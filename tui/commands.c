@@ -331,7 +331,7 @@ void zf_app_typing(struct zf_app *a, enum zf_typing what)
 }
 
 /* A relative path is relative to here; ~ is home, as in a shell. NULL: no memory. */
-static char *command_for_trainer(const struct zf_command *c, const char *line)
+static char *with_whole_path(const struct zf_command *c, const char *line)
 {
     const char *home = getenv("HOME");
     char name[32], *path = NULL;
@@ -341,6 +341,20 @@ static char *command_for_trainer(const struct zf_command *c, const char *line)
     char *joined = zf_command_join((const char *const[]){name, path ? path : c->word[0]}, 2);
     free(path);
     return joined;
+}
+
+/* So is the path of what `at` puts off. */
+static char *command_for_trainer(const struct zf_command *c, const char *line)
+{
+    struct zf_command later;
+    struct zf_err ignored; /* the trainer's to refuse */
+    char *text = NULL;
+    if (c->row->arguments != ZF_ARGS_STEP_COMMAND || c->count < 2) return with_whole_path(c, line);
+    char *rest = zf_command_parse(&later, c->word[1], &ignored) ? strdup(c->word[1]) : with_whole_path(&later, c->word[1]);
+    if (rest && asprintf(&text, "%s %s %s", c->row->name, c->word[0], rest) < 0) text = NULL;
+    free(rest);
+    zf_command_free(&later);
+    return text;
 }
 
 /* A matrix by its name, in full, as Enter does in its panel; "none": no more. Another name is the trainer's to refuse. */

@@ -269,6 +269,12 @@ static void test_paths(void **state)
     setenv("HOME", "/home/me", 1);
     zf_app_command(&app, "export ~/out");
     assert_string_equal(fake.asked, "export /home/me/out");
+    zf_app_command(&app, "at 40 export ~/out");
+    assert_string_equal(fake.asked, "at 40 export /home/me/out");
+    zf_app_command(&app, "at  7 set lr 1 ");
+    assert_string_equal(fake.asked, "at 7 set lr 1");
+    zf_app_command(&app, "at 7 nonsense");
+    assert_string_equal(fake.asked, "at 7 nonsense");
     zf_app_command(&app, "source! /a b");
     assert_string_equal(fake.asked, "source! /a b");
     zf_app_command(&app, "load step-5");
