@@ -1,4 +1,5 @@
 /* A whole frame: the header line, and each panel in its frame. */
+#include "core/telemetry/eta.h"
 #include "tui/panels/parts.h"
 
 #include <inttypes.h>
@@ -90,7 +91,8 @@ static void collect(const struct zf_view *v, struct parts *p)
     if (ms > 0 && isfinite(ms))
         snprintf(add(p, 4, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, ms < 1000 ? "%s it/s" : "%s s/it",
                  zf_format_count(a, ms < 1000 ? 1000 / ms : ms / 1000));
-    if (!h->ended) snprintf(add(p, 3, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, "ETA %s", zf_format_seconds(a, zf_history_eta(h)));
+    if (!h->ended)
+        snprintf(add(p, 3, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, "ETA %s", zf_duration_text(zf_history_eta(h), a, sizeof a));
 }
 
 static void draw_header(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
