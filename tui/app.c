@@ -332,7 +332,6 @@ static void begin(struct zf_app *a, enum zf_link link)
     a->v.said = a->said;
     a->options_asked = true;
     a->watched = SIZE_MAX;
-    a->notes_seen = SIZE_MAX;
     a->dirty = true;
 }
 

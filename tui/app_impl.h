@@ -13,6 +13,7 @@ enum zf_dialog { ZF_DIALOG_NONE, ZF_DIALOG_LEAVE, ZF_DIALOG_ASK, ZF_DIALOG_PAGER
 /* Why a command was sent: whom its answer concerns. */
 enum zf_purpose { ZF_FOR_PERSON, ZF_FOR_STATUS, ZF_FOR_OPTIONS, ZF_FOR_NOBODY };
 enum { ZF_WAITING_MOST = 64, ZF_MESSAGE_ROWS = 1 };
+#define ZF_PASSING 10.0 /* seconds that news stay above the prompt; what is older is no news */
 
 struct zf_app {
     struct zf_feed *feed; /* the caller's */
@@ -47,9 +48,8 @@ struct zf_app {
     size_t watched;     /* the matrix whose scores we asked for in full; SIZE_MAX: none */
     double status_at;   /* when it was asked for last */
 
-    const char *note_seen; /* text of the newest note that was looked at */
-    size_t notes_seen;
-    double speed; /* of a replay, while it stands */
+    uint64_t notes_seen; /* of all that were added */
+    double speed;        /* of a replay, while it stands */
 
     /* for the loop */
     bool leave, leave_at_end, stopping, redraw, suspend, gone;
@@ -71,10 +71,11 @@ enum zf_status zf_app_own(struct zf_app *a, const struct zf_command *c, struct z
 int zf_app_panel(const char *name); /* name or number; -1 */
 
 /* talk.c */
-void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpose purpose);
+bool zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpose purpose); /* false: it was not sent */
 void zf_app_answers(struct zf_app *a);
 void zf_app_news(struct zf_app *a); /* after lines have come */
-/* Questions of our own: what the trainer does, its options, scores of the matrix that is looked at. Returns seconds until it wants to be called again; below 0: never. */
+/* Questions of our own: what the trainer does, its options, scores of the matrix that is looked at. Returns seconds until it wants to be
+ * called again; below 0: never. */
 double zf_app_curious(struct zf_app *a, double now);
 
 /* dialog.c */
@@ -88,8 +89,8 @@ bool zf_app_dialog_key(struct zf_app *a, uint32_t key); /* false: there is none 
 void zf_app_words(struct zf_app *a);                    /* message and dialog, onto the canvas */
 char *zf_app_help(const struct zf_app *a);              /* keys and commands; to be freed */
 
-/* outcome.c: how a run ended, from its files: text to be freed, NULL: it has not ended (or they do not tell yet), or no memory. `ended`: its
- * `end` line has been seen. step: the newest that was seen. */
+/* outcome.c: how a run ended, from its files: text to be freed, NULL: it has not ended (or they do not tell yet), or no memory. `ended`:
+ * its `end` line has been seen. step: the newest that was seen. */
 char *zf_outcome(const char *run, bool ended, uint64_t step, int *code);
 /* The last words on the terminal: that, and what to type next. To be freed; NULL: no memory. */
 char *zf_farewell(const char *run, bool ended, uint64_t step);

@@ -174,8 +174,6 @@ static void seek(struct zf_app *a, const char *args)
         return;
     }
     if (zf_replay_seek(a->feed, &a->h, (uint64_t)fmin(fmax(to, 0), 9e15), &e)) zf_app_say(a, ZF_STYLE_BAD, "%s", e.message);
-    a->note_seen = NULL;
-    a->notes_seen = SIZE_MAX; /* what is there is not news */
     follow_speed(a);
 }
 
@@ -189,7 +187,10 @@ static void speed(struct zf_app *a, const char *args)
     if (now > 4096 && !isinf(now)) now = 4096;
     zf_replay_speed(a->feed, now);
     follow_speed(a);
-    zf_app_say(a, ZF_STYLE_TEXT, "%g times as fast as it was", now);
+    if (now == 1 || isinf(now))
+        zf_app_say(a, ZF_STYLE_TEXT, "%s", now == 1 ? "as fast as it was" : "as fast as it can be read");
+    else
+        zf_app_say(a, ZF_STYLE_TEXT, "%g times as fast as it was", now);
 }
 
 static void pause_run(struct zf_app *a, const char *args)
@@ -212,22 +213,18 @@ static void move(struct zf_app *a, const char *args)
     long dx = strtol(args, &next, 10), dy = strtol(next, NULL, 10);
     uint64_t first, last;
     zf_view_steps(v, &first, &last);
-    bool list = v->focus == ZF_PANEL_LOG || v->focus == ZF_PANEL_SAMPLES || v->focus == ZF_PANEL_OPTIONS;
     if (dx && last >= first) {
         int cols = a->layout.panel[v->focus].cols - 12;
         double by = fmax(1, floor(((double)(last - first) + 1) / (cols > 1 ? cols : 1)));
         if (!v->cursor) cursor(a, "");
         v->cursor_step = (uint64_t)fmin(fmax((double)v->cursor_step + (double)dx * by, (double)first), (double)last);
     }
-    uint64_t *at = list ? &v->scroll[v->focus] : &v->cursor_row;
-    if (!dy || (!list && v->focus != ZF_PANEL_CHANNELS)) return;
+    uint64_t *at = v->focus == ZF_PANEL_CHANNELS ? &v->cursor_row : &v->scroll[v->focus];
+    if (!dy || !zf_panel_table[v->focus].scrolls) return;
     long by = v->focus == ZF_PANEL_LOG ? -dy : dy; /* that is counted from its end */
     *at = by < 0 && *at < (uint64_t)-by ? 0 : *at + (uint64_t)by;
-    uint64_t most = v->focus == ZF_PANEL_LOG       ? a->h.notes.count
-                    : v->focus == ZF_PANEL_SAMPLES ? a->h.samples.count
-                    : v->focus == ZF_PANEL_OPTIONS ? ZF_OPTIONS
-                                                   : zf_channels_rows(v);
-    if (*at >= most) *at = most ? most - 1 : 0;
+    uint64_t most = zf_panel_table[v->focus].scrolls(v, zf_panel_inside(a->layout.panel[v->focus]));
+    if (*at > most) *at = most;
 }
 
 /* What was written down at the cursor. */
@@ -334,7 +331,7 @@ void zf_app_typing(struct zf_app *a, enum zf_typing what)
 }
 
 /* A relative path is relative to here; ~ is home, as in a shell. NULL: no memory. */
-static char *command_for_trainer(const struct zf_command *c, const char *line)
+static char *with_whole_path(const struct zf_command *c, const char *line)
 {
     const char *home = getenv("HOME");
     char name[32], *path = NULL;
@@ -344,6 +341,20 @@ static char *command_for_trainer(const struct zf_command *c, const char *line)
     char *joined = zf_command_join((const char *const[]){name, path ? path : c->word[0]}, 2);
     free(path);
     return joined;
+}
+
+/* So is the path of what `at` puts off. */
+static char *command_for_trainer(const struct zf_command *c, const char *line)
+{
+    struct zf_command later;
+    struct zf_err ignored; /* the trainer's to refuse */
+    char *text = NULL;
+    if (c->row->arguments != ZF_ARGS_STEP_COMMAND || c->count < 2) return with_whole_path(c, line);
+    char *rest = zf_command_parse(&later, c->word[1], &ignored) ? strdup(c->word[1]) : with_whole_path(&later, c->word[1]);
+    if (rest && asprintf(&text, "%s %s %s", c->row->name, c->word[0], rest) < 0) text = NULL;
+    free(rest);
+    zf_command_free(&later);
+    return text;
 }
 
 /* A matrix by its name, in full, as Enter does in its panel; "none": no more. Another name is the trainer's to refuse. */
@@ -365,8 +376,7 @@ static void to_trainer(struct zf_app *a, const struct zf_command *c, const char 
     }
     if (c->id == ZF_CMD_watch) look_at(a, c->word[0]);
     char *command = command_for_trainer(c, line);
-    if (command) zf_app_send(a, command, false, ZF_FOR_PERSON);
-    if (command && c->id == ZF_CMD_stop && a->v.link == ZF_LINK_LIVE) a->stopping = true;
+    if (command && zf_app_send(a, command, false, ZF_FOR_PERSON) && c->id == ZF_CMD_stop) a->stopping = true;
     free(command);
 }
 

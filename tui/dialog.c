@@ -11,8 +11,6 @@
 
 #include "core/base/clock.h"
 
-#define PASSING 10.0 /* seconds */
-
 void zf_app_hush(struct zf_app *a)
 {
     if (a->message) a->dirty = true;
@@ -43,7 +41,7 @@ void zf_app_say(struct zf_app *a, unsigned style, const char *fmt, ...)
 void zf_app_pass(struct zf_app *a, unsigned style, const char *text)
 {
     if (a->message && a->message_until <= 0) return;
-    say(a, style, strdup(text), zf_clock() + PASSING);
+    say(a, style, strdup(text), zf_clock() + ZF_PASSING);
 }
 
 void zf_app_log(struct zf_app *a, const char *type, const char *text)
@@ -194,8 +192,7 @@ static void leave_key(struct zf_app *a, uint32_t key)
         a->leave = true;
     } else if (key == 's' && !a->o->read_only) {
         zf_app_close_dialog(a);
-        a->leave_at_end = a->stopping = true;
-        zf_app_send(a, "stop", true, ZF_FOR_PERSON);
+        if (zf_app_send(a, "stop", true, ZF_FOR_PERSON)) a->leave_at_end = a->stopping = true;
     } else if (stays(key) || key == 'c' || key == 'n' || key == 'q') {
         zf_app_close_dialog(a);
     }

@@ -1,4 +1,5 @@
 /* A whole frame: the header line, and each panel in its frame. */
+#include "core/telemetry/eta.h"
 #include "tui/panels/parts.h"
 
 #include <inttypes.h>
@@ -90,7 +91,8 @@ static void collect(const struct zf_view *v, struct parts *p)
     if (ms > 0 && isfinite(ms))
         snprintf(add(p, 4, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, ms < 1000 ? "%s it/s" : "%s s/it",
                  zf_format_count(a, ms < 1000 ? 1000 / ms : ms / 1000));
-    if (!h->ended) snprintf(add(p, 3, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, "ETA %s", zf_format_seconds(a, zf_history_eta(h)));
+    if (!h->ended)
+        snprintf(add(p, 3, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, "ETA %s", zf_duration_text(zf_history_eta(h), a, sizeof a));
 }
 
 static void draw_header(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
@@ -123,11 +125,17 @@ static void draw_header(const struct zf_view *v, struct zf_canvas *c, struct zf_
 
 /* ---- panels ---- */
 
+struct zf_rect zf_panel_inside(struct zf_rect r)
+{
+    enum { LEAST = 5 }; /* rows: a frame would take half of fewer */
+    return r.rows < LEAST ? r : (struct zf_rect){r.x + 1, r.y + 1, r.cols - 2, r.rows - 2};
+}
+
 static void draw_panel(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, int id)
 {
     const struct zf_panel *p = &zf_panel_table[id];
     char title[256], note[256] = "";
-    if (r.rows < 5) { /* a frame would take half of it */
+    if (zf_panel_inside(r).rows == r.rows) {
         p->draw(v, c, r);
         return;
     }

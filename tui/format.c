@@ -58,21 +58,6 @@ const char *zf_format_share(char to[ZF_FORMAT_ROOM], double v)
     return to;
 }
 
-const char *zf_format_seconds(char to[ZF_FORMAT_ROOM], double s)
-{
-    if (!(s >= 0) || s > 1e9)
-        snprintf(to, ZF_FORMAT_ROOM, "--");
-    else if (s < 59.5)
-        snprintf(to, ZF_FORMAT_ROOM, "%.0fs", s);
-    else if (s < 3599.5)
-        snprintf(to, ZF_FORMAT_ROOM, "%dm%02ds", (int)(s + 0.5) / 60, (int)(s + 0.5) % 60);
-    else if (s < 86400 - 30)
-        snprintf(to, ZF_FORMAT_ROOM, "%dh%02dm", (int)(s + 30) / 3600, (int)(s + 30) / 60 % 60);
-    else
-        snprintf(to, ZF_FORMAT_ROOM, "%dd%02dh", (int)(s + 1800) / 86400, (int)(s + 1800) / 3600 % 24);
-    return to;
-}
-
 const char *zf_format_clock(char to[ZF_FORMAT_ROOM], double s)
 {
     if (!(s >= 0) || s > 1e9)

@@ -12,7 +12,6 @@ const char *zf_format_value(char to[ZF_FORMAT_ROOM], double v);   /* four digits
 const char *zf_format_count(char to[ZF_FORMAT_ROOM], double v);   /* 640, 31.4k, 1.92M */
 const char *zf_format_bytes(char to[ZF_FORMAT_ROOM], double v);   /* 61.2 GiB */
 const char *zf_format_share(char to[ZF_FORMAT_ROOM], double v);   /* of 0..1: 1.4 %, 97 % */
-const char *zf_format_seconds(char to[ZF_FORMAT_ROOM], double s); /* 12s, 3m05s, 1h02m, 2d03h; -- below 0 */
 const char *zf_format_clock(char to[ZF_FORMAT_ROOM], double s);   /* 0:03:12; blank below 0 */
 
 #endif

@@ -3,6 +3,7 @@
 #include "tui/history_impl.h"
 
 #include "core/base/json.h"
+#include "core/telemetry/eta.h"
 
 #include <float.h>
 #include <math.h>
@@ -17,7 +18,7 @@ const char *const zf_series_type[ZF_SERIES_COUNT] = {ZF_SERIES_MAP(X)};
 const char *const zf_series_field[ZF_SERIES_COUNT] = {ZF_SERIES_MAP(X)};
 #undef X
 
-enum { OPTIONS_MOST = 1000, OPTIONS_BYTES = 256 << 10, ETA_STEPS = 64 };
+enum { OPTIONS_MOST = 1000, OPTIONS_BYTES = 256 << 10 };
 
 /* ---- values ---- */
 
@@ -429,22 +430,13 @@ const struct zf_series *zf_history_series(const struct zf_history *h, enum zf_se
     return &h->series[id];
 }
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 double zf_history_eta(const struct zf_history *h)
 {
     const struct zf_series *s = &h->series[ZF_SERIES_STEP_MS];
-    double ms[ETA_STEPS];
-    size_t n = 0;
-    for (size_t i = 1; i <= s->recent_used && n < ETA_STEPS; i++) {
-        double x = s->recent[(s->recent_at + ZF_SERIES_RECENT - i) % ZF_SERIES_RECENT].value;
-        if (x >= 0 && x < 1e12) ms[n++] = x;
+    struct zf_eta eta = {0};
+    for (size_t i = 1; i <= s->recent_used && eta.count < ZF_ETA_WINDOW; i++) {
+        double ms = s->recent[(s->recent_at + ZF_SERIES_RECENT - i) % ZF_SERIES_RECENT].value;
+        if (ms >= 0 && ms < 1e12) zf_eta_step(&eta, ms / 1e3);
     }
-    if (!n || !h->steps || h->step > h->steps) return -1;
-    qsort(ms, n, sizeof *ms, ascending);
-    return ms[n / 2] / 1e3 * (double)(h->steps - h->step);
+    return h->steps && h->step <= h->steps ? zf_eta_left(&eta, h->steps - h->step, 0) : -1;
 }

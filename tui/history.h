@@ -48,11 +48,12 @@ struct zf_note {
     enum zf_note_kind kind;
     char *text; /* owned */
 };
-/* The newest ZF_NOTES_MOST of a kind of thing; [0] is the oldest. */
+/* The newest ZF_NOTES_MOST of a kind of thing; [0] is the oldest. added: how many there have been. */
 enum { ZF_NOTES_MOST = 4096 };
 struct zf_notes {
     struct zf_note *list;
     size_t count;
+    uint64_t added;
 };
 
 enum zf_buffer_phase { ZF_BUFFER_ACC, ZF_BUFFER_UP, ZF_BUFFER_UPLOAD };
@@ -194,7 +195,7 @@ bool zf_history_copy(struct zf_history *to, const struct zf_history *from);
 /* Sizes, options as text: "" if there is none. */
 const char *zf_history_option(const struct zf_history *h, const char *name, char *buffer, size_t size);
 const struct zf_series *zf_history_series(const struct zf_history *h, enum zf_series_id id);
-/* Median of the newest steps, in seconds, and what is left by it: below 0: not known. */
+/* Seconds that are left, by the newest steps; below 0: not known. */
 double zf_history_eta(const struct zf_history *h);
 
 #endif

@@ -29,7 +29,7 @@ static bool copy_series(struct zf_series *to, const struct zf_series *from)
 
 static bool copy_notes(struct zf_notes *to, const struct zf_notes *from)
 {
-    *to = (struct zf_notes){.list = from->list ? malloc(ZF_NOTES_MOST * sizeof *to->list) : NULL};
+    *to = (struct zf_notes){.list = from->list ? malloc(ZF_NOTES_MOST * sizeof *to->list) : NULL, .added = from->added};
     for (; to->list && to->count < from->count; to->count++) {
         struct zf_note *n = &to->list[to->count];
         *n = from->list[to->count];

@@ -1,4 +1,5 @@
 /* Words of a run: what was changed, saved, said. Texts are as they came: whoever draws them makes them harmless. */
+#include "tui/format.h"
 #include "tui/history_impl.h"
 
 #include "core/base/json.h"
@@ -51,6 +52,7 @@ bool zf_history_note(struct zf_history *h, enum zf_note_kind kind, const json_t 
     if (l->count == ZF_NOTES_MOST) drop(l, 0, DROPPED, bytes);
     while (l->count && *bytes + size > LIST_BYTES) drop(l, 0, l->count < DROPPED ? l->count : DROPPED, bytes);
     *bytes += size;
+    l->added++;
     uint64_t step = zf_history_count(json_object_get(line, kind == ZF_NOTE_CHANGE ? "from_step" : "step"), h->step);
     double time = zf_history_number(json_object_get(line, "time"), (double)NAN);
     l->list[l->count++] = (struct zf_note){.step = step,
@@ -83,21 +85,13 @@ bool zf_history_take_change(struct zf_history *h, const json_t *line)
     return zf_history_note(h, ZF_NOTE_CHANGE, line, text);
 }
 
-static void bytes_text(char *to, size_t size, double bytes)
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
-    size_t u = 0;
-    for (; bytes >= 1024 && u < 4; u++) bytes /= 1024;
-    snprintf(to, size, bytes < 10 && u ? "%.2f %s" : bytes < 100 && u ? "%.1f %s" : "%.0f %s", bytes, units[u]);
-}
-
 bool zf_history_take_checkpoint(struct zf_history *h, const json_t *line)
 {
     const char *file = json_string_value(json_object_get(line, "file"));
     uint64_t step = zf_history_count(json_object_get(line, "step"), UINT64_MAX);
     if (!file || step == UINT64_MAX) return false;
     size_t unused;
-    char *copy = shortened(file, &unused), *text = NULL, bytes[40] = "", seconds[40] = "";
+    char *copy = shortened(file, &unused), *text = NULL, bytes[ZF_FORMAT_ROOM] = "", seconds[40] = "";
     if (!copy) return false;
     free(h->saved.file);
     h->saved.file = copy;
@@ -106,7 +100,7 @@ bool zf_history_take_checkpoint(struct zf_history *h, const json_t *line)
     h->saved.seconds = zf_history_number(json_object_get(line, "seconds"), (double)NAN);
     h->saved.bytes = zf_history_number(json_object_get(line, "bytes"), (double)NAN);
     h->saved.raw_bytes = zf_history_number(json_object_get(line, "raw_bytes"), (double)NAN);
-    if (h->saved.bytes >= 0 && h->saved.bytes < 1e18) bytes_text(bytes, sizeof bytes, h->saved.bytes);
+    if (h->saved.bytes >= 0 && h->saved.bytes < 1e18) zf_format_bytes(bytes, h->saved.bytes);
     if (h->saved.seconds >= 0 && h->saved.seconds < 1e9) snprintf(seconds, sizeof seconds, "%.1f s", h->saved.seconds);
     const char *sep = *bytes && *seconds ? ", " : "", *open = *bytes || *seconds ? " (" : "", *close = *open ? ")" : "";
     if (asprintf(&text, "%s step %" PRIu64 ": %s%s%s%s%s%s", h->saved.export ? "exported" : "saved", step, copy, open, bytes, sep, seconds,

@@ -86,7 +86,7 @@ static void click(struct zf_app *a, const struct zf_key_event *k)
         struct zf_rect r = a->layout.panel[i];
         if (k->x < r.x || k->x >= r.x + r.cols || k->y < r.y || k->y >= r.y + r.rows) continue;
         a->v.focus = (enum zf_panel_id)i;
-        bool list = i == ZF_PANEL_LOG || i == ZF_PANEL_SAMPLES || i == ZF_PANEL_OPTIONS || i == ZF_PANEL_CHANNELS;
+        bool list = zf_panel_table[i].scrolls != NULL;
         if (k->button == 64) zf_app_command(a, list ? ".move 0 -3" : ".span 0.5");
         if (k->button == 65) zf_app_command(a, list ? ".move 0 3" : ".span 2");
         a->dirty = true;

@@ -2,7 +2,6 @@
 #include "tui/launch.h"
 
 #include "core/base/args.h"
-#include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/config/options.h"
 #include "core/session/locate.h"
@@ -22,7 +21,6 @@
 #include <unistd.h>
 
 #define TRAINER "zenflow-trainer"
-#define PATIENCE 10.0 /* seconds, for a trainer that has just begun to listen */
 
 const char *const zf_trainer_commands[] = {
 #define ZF_CLI(name, function, usage, text) #name,
@@ -87,17 +85,6 @@ static enum zf_status take_looks(struct zf_args *a, struct zf_console_options *o
 
 /* --- the screen of a run --- */
 
-/* ZF_BUSY: nobody is there (any more). */
-static enum zf_status open_live(struct zf_feed **feed, const char *run, struct zf_err *e)
-{
-    double until = zf_clock() + PATIENCE;
-    for (;;) {
-        enum zf_status s = zf_feed_live(feed, run, e);
-        if (s != ZF_BUSY || zf_clock() > until || zf_lock_look(run, NULL) != ZF_LOCK_LIVE) return s;
-        usleep(50000);
-    }
-}
-
 /* Live, from files, or as a recording: whatever the run is now. ours: it was started from here, so its exit code is ours. */
 static enum zf_status show_run(const char *run, struct zf_console_options *o, bool ours, int *code, struct zf_err *e)
 {
@@ -116,7 +103,7 @@ static enum zf_status show_run(const char *run, struct zf_console_options *o, bo
         free(real);
         s = zf_feed_files(&feed, run, e);
     } else if (live) {
-        s = open_live(&feed, run, e);
+        s = zf_feed_live(&feed, run, e);
     }
     bool recording = s == ZF_BUSY && zf_lock_look(run, NULL) != ZF_LOCK_LIVE;
     int how = ZF_OK;

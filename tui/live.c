@@ -23,7 +23,7 @@ enum {
     QUEUE = 1 << 20,
     KNOWN = 1 << 17, /* newest lines of the file: more than the trainer's queue for a client holds, so that it repeats no others */
     ANSWERS = 256,   /* that nobody has fetched */
-    PATIENCE_S = 5,  /* for a trainer that has its lock but does not listen yet */
+    PATIENCE_S = 10, /* for a trainer that has its lock but does not listen yet */
     WELCOME_S = 2,   /* then what the file has is shown for the time being */
 };
 static const char knock[] = "{\"id\":\"attach\",\"command\":\"status\",\"by\":\"console\"}\n";

@@ -4,6 +4,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
+#include "core/session/journal.h"
 #include "core/session/lock.h"
 #include "core/telemetry/jsonl.h"
 
@@ -33,16 +34,45 @@ static void put_log(FILE *to, const char *run)
     free(path);
 }
 
+/* The newest line of this type, of one of the run's files. */
+static json_t *last_in(const char *run, const char *file, const char *type)
+{
+    char *path = zf_path_join(run, file);
+    json_t *line = path ? zf_jsonl_last(path, type) : NULL;
+    free(path);
+    return line;
+}
+
+/* Of the journal or else of the metrics. */
+static json_t *last_of(const char *run, const char *type)
+{
+    json_t *line = last_in(run, "journal.jsonl", type);
+    return line ? line : last_in(run, "metrics.jsonl", type);
+}
+
+/* How the newest attempt ended: an end before a resume is that of an older one. The metrics have it before the journal. */
+static json_t *last_end(const char *run)
+{
+    struct zf_err ignored;
+    json_t *entries = NULL, *end = NULL;
+    size_t n = zf_journal_read(&entries, run, NULL, &ignored) ? 0 : json_array_size(entries);
+    for (bool begun = false; n && !end && !begun; n--) {
+        const char *type = zf_json_text(json_array_get(entries, n - 1), "type", "");
+        if (!strcmp(type, "end")) end = json_incref(json_array_get(entries, n - 1));
+        begun = !strcmp(type, "resume");
+    }
+    json_decref(entries);
+    return end ? end : last_in(run, "metrics.jsonl", "end");
+}
+
 /* The last `error` of the journal or the metrics, whichever has one. */
 static void put_error(FILE *to, const char *run, const json_t *end)
 {
     const char *text = zf_json_text(end, "text", NULL);
-    char *path = zf_path_join(run, "metrics.jsonl");
-    json_t *error = path && !text ? zf_jsonl_last(path, "error") : NULL;
+    json_t *error = text ? NULL : last_in(run, "metrics.jsonl", "error");
     if (error) text = zf_json_text(error, "text", NULL);
     if (text) fprintf(to, "\n%s", text);
     json_decref(error);
-    free(path);
 }
 
 static const struct ending {
@@ -58,19 +88,6 @@ static const struct ending *ending_of(const char *reason)
     for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
         if (!strcmp(reason, endings[i].reason)) return &endings[i];
     return NULL;
-}
-
-/* The newest line of this type, of the journal or else of the metrics. */
-static json_t *last_of(const char *run, const char *type)
-{
-    static const char *const files[] = {"journal.jsonl", "metrics.jsonl"};
-    json_t *line = NULL;
-    for (size_t i = 0; !line && i < sizeof files / sizeof *files; i++) {
-        char *path = zf_path_join(run, files[i]);
-        if (path) line = zf_jsonl_last(path, type);
-        free(path);
-    }
-    return line;
 }
 
 static void put_why(FILE *to, const char *run, const json_t *end, const struct ending *how, int code)
@@ -105,7 +122,7 @@ char *zf_outcome(const char *run, bool ended, uint64_t step, int *code)
     enum zf_lock_state state = zf_lock_look(run, &holder);
     char *text = NULL, why[768], name[300] = "";
     size_t size;
-    json_t *end = ended || state == ZF_LOCK_NONE ? last_of(run, "end") : NULL;
+    json_t *end = ended || state == ZF_LOCK_NONE ? last_end(run) : NULL;
     bool known = end || (!ended && state == ZF_LOCK_DEAD);
     FILE *to = known ? open_memstream(&text, &size) : NULL;
     if (!to) {

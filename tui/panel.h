@@ -25,11 +25,12 @@ struct zf_panel {
     void (*draw)(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r);
     void (*frame)(const struct zf_view *v, char *title, char *note, size_t size);
     void (*table)(const struct zf_view *v, struct zf_table *out);
+    uint64_t (*scrolls)(const struct zf_view *v, struct zf_rect r); /* how far; NULL: it is no list */
 };
 extern const struct zf_panel zf_panel_table[ZF_PANELS];
 
-/* Channels: cursor_row counts the matrices that the filter lets through (zoomed on one: rows of its map, from 0). How many there are, and which
- * matrix row `row` is; SIZE_MAX: none. */
+/* Channels: cursor_row counts the matrices that the filter lets through (zoomed on one: rows of its map, from 0). How many there are, and
+ * which matrix row `row` is; SIZE_MAX: none. */
 uint64_t zf_channels_rows(const struct zf_view *v);
 size_t zf_channels_matrix(const struct zf_view *v, uint64_t row);
 
@@ -38,6 +39,8 @@ struct zf_layout {
     struct zf_rect panel[ZF_PANELS], header, message, prompt;
 };
 struct zf_layout zf_layout_of(const struct zf_view *v, int cols, int rows, int message_rows);
+
+struct zf_rect zf_panel_inside(struct zf_rect r); /* of its frame, which low ones have not */
 
 /* The whole frame but prompt and dialogs. */
 void zf_draw(const struct zf_view *v, const struct zf_layout *l, struct zf_canvas *c);

@@ -7,6 +7,7 @@
 
 #include <fnmatch.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -53,7 +54,8 @@ static char *answer_here(const struct zf_app *a, const char *line)
         if (c.id == ZF_CMD_show) put_options(a, to, c.count ? c.word[0] : NULL);
         if (c.id == ZF_CMD_history) put_changes(a, to);
         if (c.id == ZF_CMD_status) {
-            fprintf(to, "step %" PRIu64 " of %" PRIu64, a->h.step, a->h.steps);
+            fprintf(to, "step %" PRIu64, a->h.step);
+            if (a->h.steps) fprintf(to, " of %" PRIu64, a->h.steps);
             if (zf_series_at(zf_history_series(&a->h, ZF_SERIES_LOSS), a->h.step, &at, &value)) fprintf(to, ", loss %.4f", value);
             fprintf(to, "%s%s\n", a->h.ended ? "; the run has ended: " : "", a->h.ended ? a->h.end_reason : "");
         }
@@ -89,7 +91,7 @@ static void show_answer(struct zf_app *a, bool ok, const char *command, const ch
         zf_app_say(a, ZF_STYLE_BAD, "refused: %s", text);
 }
 
-void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpose purpose)
+bool zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpose purpose)
 {
     struct zf_err e = {0};
     if (a->h.ended && a->v.link != ZF_LINK_REPLAY && purpose == ZF_FOR_PERSON) {
@@ -99,7 +101,7 @@ void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpos
         else
             zf_app_say(a, ZF_STYLE_WARN, "the run has ended; `generate`, `export` and `log` work on what it left");
         free(known);
-        return;
+        return false;
     }
     char *copy = strdup(command);
     bool room = copy && a->waiting_count < ZF_WAITING_MOST;
@@ -108,7 +110,7 @@ void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpos
     if (!s) {
         a->waiting[a->waiting_count++] = (struct zf_waiting){a->last_id, purpose, copy};
         if (purpose == ZF_FOR_PERSON) zf_app_say(a, ZF_STYLE_DIM, "%s ...", command);
-        return;
+        return true;
     }
     char *here = purpose == ZF_FOR_PERSON ? answer_here(a, command) : NULL;
     if (here)
@@ -117,6 +119,7 @@ void zf_app_send(struct zf_app *a, const char *command, bool yes, enum zf_purpos
         zf_app_say(a, ZF_STYLE_WARN, "%s", e.message);
     free(here);
     free(copy);
+    return false;
 }
 
 static void take_status(struct zf_app *a, const char *text)
@@ -206,22 +209,26 @@ double zf_app_curious(struct zf_app *a, double now)
 
 /* --- what others do --- */
 
+/* What is told when a console comes, or reads all anew, may be hours old: by the time of steps, which a resume counts anew. */
+static bool is_news(const struct zf_app *a, const struct zf_note *n)
+{
+    return a->v.link != ZF_LINK_REPLAY && a->h.time - fmax(n->time, 0) <= ZF_PASSING;
+}
+
 void zf_app_news(struct zf_app *a)
 {
+    static const unsigned looks[ZF_NOTE_KINDS] = {
+        [ZF_NOTE_ERROR] = ZF_STYLE_BAD, [ZF_NOTE_WARNING] = ZF_STYLE_WARN, [ZF_NOTE_CHANGE] = ZF_STYLE_MARK}; /* 0: not told */
     const struct zf_notes *n = &a->h.notes;
-    size_t from = n->count;
-    while (from && n->list[from - 1].text != a->note_seen) from--;
-    if (!from && a->notes_seen <= n->count) from = a->notes_seen < n->count ? a->notes_seen : n->count;
+    uint64_t fresh = n->added - (n->added < a->notes_seen ? 0 : a->notes_seen); /* all of them, when it was begun anew */
+    size_t from = n->count - (fresh < n->count ? (size_t)fresh : n->count);
+    for (size_t i = from; i < n->count; i++)
+        if (n->list[i].kind == ZF_NOTE_RESUME) from = i;
     for (size_t i = from; i < n->count; i++) {
         const struct zf_note *one = &n->list[i];
         /* a note may say that something was put off */
         if (one->kind == ZF_NOTE_CHANGE || one->kind == ZF_NOTE_NOTE || one->kind == ZF_NOTE_WARNING) a->options_asked = true;
-        if (a->v.link == ZF_LINK_REPLAY || !one->text) continue;
-        if (one->kind == ZF_NOTE_ERROR || one->kind == ZF_NOTE_WARNING)
-            zf_app_pass(a, one->kind == ZF_NOTE_ERROR ? ZF_STYLE_BAD : ZF_STYLE_WARN, one->text);
-        else if (one->kind == ZF_NOTE_CHANGE)
-            zf_app_pass(a, ZF_STYLE_MARK, one->text);
+        if (looks[one->kind] && is_news(a, one)) zf_app_pass(a, looks[one->kind], one->text);
     }
-    a->notes_seen = n->count;
-    a->note_seen = n->count ? n->list[n->count - 1].text : NULL;
+    a->notes_seen = n->added;
 }

@@ -269,6 +269,12 @@ static void test_paths(void **state)
     setenv("HOME", "/home/me", 1);
     zf_app_command(&app, "export ~/out");
     assert_string_equal(fake.asked, "export /home/me/out");
+    zf_app_command(&app, "at 40 export ~/out");
+    assert_string_equal(fake.asked, "at 40 export /home/me/out");
+    zf_app_command(&app, "at  7 set lr 1 ");
+    assert_string_equal(fake.asked, "at 7 set lr 1");
+    zf_app_command(&app, "at 7 nonsense");
+    assert_string_equal(fake.asked, "at 7 nonsense");
     zf_app_command(&app, "source! /a b");
     assert_string_equal(fake.asked, "source! /a b");
     zf_app_command(&app, "load step-5");
@@ -345,6 +351,90 @@ static void test_leaving(void **state)
     assert_true(app.leave);
 }
 
+/* A `stop` that nobody has heard stops nothing: the console waits for no end, and a later `q` asks what it asks otherwise. */
+static void test_a_stop_that_was_not_sent(void **state)
+{
+    (void)state;
+    for (int i = 0; i < ZF_WAITING_MOST; i++) zf_app_command(&app, "mark here");
+    int before = fake.count;
+    zf_app_command(&app, "stop");
+    assert_int_equal(fake.count, before);
+    assert_false(app.stopping);
+    zf_app_command(&app, ".leave");
+    zf_app_dialog_key(&app, 's');
+    assert_int_equal(fake.count, before);
+    assert_false(app.stopping || app.leave_at_end);
+    assert_true(seen("64 commands wait for an answer"));
+}
+
+static char *text_of_frame(void)
+{
+    frame(100, 30);
+    return zf_canvas_text(&app.c, false);
+}
+
+/* As far as there is something to see: a key back does something at once. */
+static void test_scrolling(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 100; i++) line(i % 20 ? "{\"type\":\"mark\",\"text\":\"here\"}" : "{\"type\":\"mark\",\"text\":\"there\"}");
+    app.v.focus = ZF_PANEL_LOG;
+    free(text_of_frame());
+    zf_app_command(&app, ".move 0 -1000");
+    assert_int_equal(app.v.scroll[ZF_PANEL_LOG], 99);
+    zf_app_filter(&app, "there");
+    zf_app_command(&app, ".move 0 -1000");
+    assert_int_equal(app.v.scroll[ZF_PANEL_LOG], 4);
+    line("{\"type\":\"start\",\"attempt\":2,\"options\":{\"keep\":1,\"seed\":1,\"steps\":9,\"grace\":1,\"topk_ratio\":0.1,\"threads\":1,"
+         "\"beta1\":0.9,\"beta2\":0.9,\"weight_decay\":0.1,\"batch_size\":1}}");
+    for (int zoomed = 0; zoomed < 2; zoomed++) {
+        app.v.focus = ZF_PANEL_OPTIONS;
+        app.v.zoomed = zoomed ? ZF_PANEL_OPTIONS : -1;
+        free(text_of_frame());
+        zf_app_command(&app, ".move 0 1000");
+        uint64_t most = app.v.scroll[ZF_PANEL_OPTIONS];
+        char *last = text_of_frame();
+        zf_app_command(&app, ".move 0 -1");
+        char *before = text_of_frame();
+        assert_int_equal(most == 0, zoomed); /* all of them are there */
+        assert_int_equal(strcmp(last, before) == 0, zoomed);
+        if (!zoomed) assert_non_null(strstr(before, "above"));
+        app.v.scroll[ZF_PANEL_OPTIONS] = most;
+        free(last);
+        free(before);
+    }
+}
+
+static void news_are(const char *text) /* NULL: none */
+{
+    zf_app_hush(&app);
+    zf_app_news(&app);
+    assert_int_equal(app.message != NULL, text != NULL);
+    if (text) assert_string_equal(app.message, text);
+}
+
+static void test_news(void **state)
+{
+    (void)state;
+    app.h.time = 10; /* all that is there now was said long before the newest step */
+    line("{\"type\":\"warning\",\"step\":400,\"text\":\"old\"}");
+    app.h.time = 3600;
+    news_are(NULL);
+    line("{\"type\":\"warning\",\"step\":400,\"text\":\"new\"}");
+    news_are("new");
+    news_are(NULL);
+    for (int i = 0; i < 2 * ZF_NOTES_MOST; i++) /* the oldest ones are dropped meanwhile */
+        line("{\"type\":\"mark\",\"step\":400,\"text\":\"here\"}");
+    line("{\"type\":\"error\",\"step\":400,\"text\":\"after many\"}");
+    news_are("after many");
+    line("{\"type\":\"error\",\"step\":400,\"text\":\"of the last attempt\"}");
+    line("{\"type\":\"resume\",\"step\":300,\"attempt\":2}");
+    news_are(NULL);
+    zf_history_close(&app.h); /* a feed reads all anew */
+    line("{\"type\":\"warning\",\"text\":\"at the start\"}");
+    news_are("at the start");
+}
+
 static void test_a_recording(void **state)
 {
     (void)state;
@@ -355,7 +445,14 @@ static void test_a_recording(void **state)
     zf_app_command(&app, ".pause");
     assert_true(fake.speed == 1);
     zf_app_command(&app, ".speed 2");
-    assert_true(fake.speed == 2);
+    assert_true(fake.speed == 2 && seen("2 times as fast as it was"));
+    zf_app_command(&app, ".speed 0.5");
+    assert_true(fake.speed == 1 && seen("as fast as it was"));
+    assert_null(strstr(app.message, "times"));
+    fake.speed = INFINITY;
+    zf_app_command(&app, ".speed 2");
+    assert_true(seen("as fast as it can be read"));
+    fake.speed = 1;
     zf_app_command(&app, ".seek 123");
     assert_int_equal(fake.sought, 123);
     zf_app_command(&app, ".seek 50%");
@@ -371,6 +468,9 @@ static void test_a_recording(void **state)
     zf_app_close_dialog(&app);
     zf_app_command(&app, "status");
     assert_true(seen("step 400 of 1000"));
+    app.h.steps = 0;
+    zf_app_command(&app, "status");
+    assert_true(seen("step 400, loss"));
 }
 
 static void test_help_is_whole(void **state)
@@ -521,17 +621,31 @@ static void test_outcomes(void **state)
         assert_int_equal(code, rows[i].code);
         free(text);
     }
+    const char
+        *older =
+            "{\"type\":\"start\",\"run\":\"x\"}\n{\"type\":\"end\",\"step\":4,\"reason\":\"stopped\"}\n{\"type\":\"resume\",\"step\":4}\n",
+        *newer = "{\"type\":\"end\",\"step\":9,\"reason\":\"done\",\"code\":0}\n"; /* the journal has it a moment later */
+    snprintf(path, sizeof path, "%s/journal.jsonl", run);
+    assert_int_equal(zf_file_write_atomic(path, older, strlen(older), &e), ZF_OK);
+    assert_null(zf_outcome(run, true, 9, &code));
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    assert_int_equal(zf_file_write_atomic(path, newer, strlen(newer), &e), ZF_OK);
+    char *text = zf_outcome(run, true, 9, &code);
+    assert_non_null(text);
+    assert_non_null(strstr(text, "ended at step 9"));
+    assert_int_equal(code, 0);
+    free(text);
     snprintf(path, sizeof path, "%s/lock", run); /* one that died: no file lock is held */
     const char *dead = "{\"host\":\"h\",\"pid\":4194303,\"pid_start\":1,\"boot_id\":\"x\",\"heartbeat\":1,\"step\":9,\"file_lock\":true}\n";
     assert_int_equal(zf_file_write_atomic(path, dead, strlen(dead), &e), ZF_OK);
-    char *text = zf_outcome(run, false, 0, &code);
+    text = zf_outcome(run, false, 0, &code);
     assert_non_null(text);
     assert_non_null(strstr(text, "without a clean stop at step 9"));
     assert_non_null(strstr(text, "last words"));
     assert_int_equal(code, ZF_BUSY);
     free(text);
-    const char *const files[] = {"trainer.log", "journal.jsonl", "lock"};
-    for (size_t i = 0; i < 3; i++) {
+    const char *const files[] = {"trainer.log", "journal.jsonl", "metrics.jsonl", "lock"};
+    for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         snprintf(path, sizeof path, "%s/%s", run, files[i]);
         unlink(path);
     }
@@ -623,6 +737,9 @@ int main(void)
                                        TEST(paths),
                                        TEST(views),
                                        TEST(leaving),
+                                       TEST(a_stop_that_was_not_sent),
+                                       TEST(news),
+                                       TEST(scrolling),
                                        TEST(a_recording),
                                        TEST(help_is_whole),
                                        TEST(watching),

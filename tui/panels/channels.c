@@ -30,6 +30,13 @@ uint64_t zf_channels_rows(const struct zf_view *v)
     return n;
 }
 
+uint64_t zf_scrolls_channels(const struct zf_view *v, struct zf_rect r)
+{
+    uint64_t n = zf_channels_rows(v);
+    (void)r;
+    return n ? n - 1 : 0;
+}
+
 size_t zf_channels_matrix(const struct zf_view *v, uint64_t row)
 {
     if (zoomed(v)) return v->matrix;

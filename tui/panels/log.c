@@ -98,6 +98,14 @@ void zf_draw_log(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
     }
 }
 
+uint64_t zf_scrolls_log(const struct zf_view *v, struct zf_rect r)
+{
+    uint64_t n = 0;
+    (void)r;
+    for (size_t i = 0; i < v->h->notes.count; i++) n += wanted(v, &v->h->notes.list[i]);
+    return n ? n - 1 : 0;
+}
+
 void zf_frame_log(const struct zf_view *v, char *title, char *note, size_t size)
 {
     if (*v->filter) zf_append(title, size, "  /%s", v->filter);
@@ -142,6 +150,12 @@ void zf_draw_samples(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
             zf_piece(c, r, 2, y++, ZF_STYLE_TEXT, s, size);
         }
     }
+}
+
+uint64_t zf_scrolls_samples(const struct zf_view *v, struct zf_rect r)
+{
+    (void)r;
+    return v->h->samples.count ? v->h->samples.count - 1 : 0;
 }
 
 void zf_frame_samples(const struct zf_view *v, char *title, char *note, size_t size)

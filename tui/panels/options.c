@@ -198,6 +198,27 @@ static void put_head(struct zf_canvas *c, struct zf_rect r)
     zf_text(c, r, name + value + (r.cols >= 64 ? 14 : 0), 0, ZF_STYLE_DIM, "from");
 }
 
+static bool has_head(struct zf_rect r)
+{
+    return r.cols >= 50 && r.rows >= 4;
+}
+
+/* Lines that are above when the last ones are seen. */
+static int most_above(const struct list *l, struct zf_rect r)
+{
+    int lines = l->count + 1 - (r.rows - has_head(r));
+    for (int i = 1; i < l->count; i++) lines += l->row[i].group != l->row[i - 1].group;
+    return l->count && lines > 0 ? lines : 0;
+}
+
+uint64_t zf_scrolls_options(const struct zf_view *v, struct zf_rect r)
+{
+    struct list *l = list_of(v);
+    int most = l ? most_above(l, r) : 0;
+    free(l);
+    return (uint64_t)most;
+}
+
 void zf_draw_options(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
 {
     struct list *l = list_of(v);
@@ -207,15 +228,12 @@ void zf_draw_options(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
         free(l);
         return;
     }
-    if (r.cols >= 50 && r.rows >= 4) {
+    int last = -1, y = 0, most = most_above(l, r), skip = down > (uint64_t)most ? most : (int)down;
+    if (has_head(r)) {
         put_head(c, r);
         r.y++;
         r.rows--;
     }
-    int lines = l->count, last = -1, y = 0;
-    for (int i = 0; i < l->count; i++) lines += i && l->row[i].group != l->row[i - 1].group;
-    int most = lines + 1 > r.rows ? lines + 1 - r.rows : 0;
-    int skip = down > (uint64_t)most ? most : (int)down;
     for (int i = 0; i < l->count && y - skip < r.rows; i++) {
         if ((int)l->row[i].group != last) {
             const char *words =

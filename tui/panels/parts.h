@@ -60,6 +60,10 @@ double zf_nice(double x);
     void zf_table_##word(const struct zf_view *v, struct zf_table *out);
 ZF_PANEL_MAP(X)
 #undef X
+uint64_t zf_scrolls_channels(const struct zf_view *v, struct zf_rect r);
+uint64_t zf_scrolls_log(const struct zf_view *v, struct zf_rect r);
+uint64_t zf_scrolls_samples(const struct zf_view *v, struct zf_rect r);
+uint64_t zf_scrolls_options(const struct zf_view *v, struct zf_rect r);
 
 /* channels: one matrix by its channels (channel_map.c). */
 void zf_draw_channel_map(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r);

@@ -3,6 +3,8 @@
 #include "tui/panels/parts.h"
 
 #include "core/base/plural.h"
+#include "core/optim/schedule.h"
+#include "core/telemetry/eta.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -18,20 +20,18 @@ static double option_number(const struct zf_history *h, const char *name, double
     return json_is_number(x) ? json_number_value(x) : absent;
 }
 
-/* The learning rate of step t as the schedule has it (interface of the trainer: README, "schedule"). */
-static double rate_ahead(const struct zf_history *h, double t)
+static struct zf_schedule schedule_of(const struct zf_history *h)
 {
     char kind[16];
-    double peak = option_number(h, "learning_rate", NAN), least = option_number(h, "min_learning_rate", 0),
-           steps = option_number(h, "schedule_steps", 0), warmup = option_number(h, "warmup_steps", 0), rate = peak;
-    if (!(steps > 0)) steps = (double)h->steps;
-    double p = steps > 0 ? fmin(1, (t - 1) / steps) : 0;
+    double steps = fmin(option_number(h, "schedule_steps", 0), 1e15), warmup = fmin(option_number(h, "warmup_steps", 0), 1e15);
     zf_history_option(h, "schedule", kind, sizeof kind);
-    if (!strcmp(kind, "cosine"))
-        rate = least + (peak - least) * (1 + cos(M_PI * p)) / 2;
-    else if (!strcmp(kind, "linear"))
-        rate = least + (peak - least) * (1 - p);
-    return t < warmup ? rate * t / warmup : rate;
+    return (struct zf_schedule){.kind = !strcmp(kind, "cosine")   ? ZF_COSINE
+                                        : !strcmp(kind, "linear") ? ZF_LINEAR
+                                                                  : ZF_CONSTANT,
+                                .rate = option_number(h, "learning_rate", NAN),
+                                .least = option_number(h, "min_learning_rate", 0),
+                                .steps = steps > 0 ? (uint64_t)steps : h->steps,
+                                .warmup = warmup > 0 ? (uint64_t)warmup : 0};
 }
 
 /* Shares of the most of values; NaN: blank. */
@@ -74,11 +74,12 @@ static void line_rate(const struct zf_view *v, struct zf_canvas *c, struct zf_re
     int words = r.cols >= 44 && *kind ? (int)strlen(kind) + 1 : 0, n = limit(r.cols - x - words);
     if (words) zf_text_right(c, r, y, ZF_STYLE_DIM, kind);
     if (n < 4 || !steps) return;
+    struct zf_schedule schedule = schedule_of(v->h);
     zf_sample(s, NULL, ZF_HOW_MEAN, 1, steps, value, n);
     for (int i = 0; i < n; i++) {
         struct zf_span p;
         zf_piece_steps(1, steps, i, n, &p);
-        ahead[i] = isnan(value[i]) && p.to > v->h->step ? rate_ahead(v->h, (double)p.to) : NAN;
+        ahead[i] = isnan(value[i]) && p.to > v->h->step ? zf_schedule_rate(&schedule, p.to) : NAN;
     }
     double most = fmax(most_of(value, n), most_of(ahead, n));
     spark(c, r, x, y, ahead, n, most, ZF_STYLE_DIM);
@@ -129,8 +130,8 @@ static void line_left(const struct zf_view *v, struct zf_canvas *c, struct zf_re
     if (h->ended)
         x += zf_textf(c, r, x, y, strcmp(h->end_reason, "error") ? ZF_STYLE_GOOD : ZF_STYLE_BAD, "ended: %s", h->end_reason);
     else
-        x += zf_text(c, r, x, y, ZF_STYLE_STRONG, zf_format_seconds(text, zf_history_eta(h)));
-    x += zf_textf(c, r, x, y, ZF_STYLE_DIM, "  after %s", zf_format_seconds(text, h->time > 0 ? h->time : -1));
+        x += zf_text(c, r, x, y, ZF_STYLE_STRONG, zf_duration_text(zf_history_eta(h), text, sizeof text));
+    x += zf_textf(c, r, x, y, ZF_STYLE_DIM, "  after %s", zf_duration_text(h->time > 0 ? h->time : -1, text, sizeof text));
     if (!h->steps || h->step > h->steps) return;
     double share = (double)h->step / (double)h->steps;
     zf_format_share(done, share);
