@@ -1,14 +1,12 @@
 #include "core/run/commands_model.h"
 
 #include "checkpoints/hf.h"
-#include "core/base/floats.h"
 #include "core/base/plural.h"
 #include "core/base/show.h"
 #include "core/tokenizer/tokenizer.h"
-#include "core/model/family.h"
-#include "core/run/locate.h"
+#include "core/run/checkpoint_model.h"
+#include "core/session/locate.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -255,6 +253,13 @@ static enum zf_status inspect_file(const char *path, bool json, struct zf_err *e
     return ZF_OK;
 }
 
+void zf_print_model(const struct zf_model_config *c)
+{
+    printf("%s: %zu layers, hidden %zu, %zu heads, %zu key/value heads, head_dim %zu, ffn %zu, vocabulary %zu, context %zu%s\n",
+           zf_family_name(c->family), c->layers, c->hidden, c->heads, c->kv_heads, c->head_dim, c->ffn, c->vocab, c->context,
+           c->tied ? ", head tied to the embedding" : "");
+}
+
 static enum zf_status inspect_folder(const char *path, bool json, struct zf_err *e)
 {
     struct zf_hf hf;
@@ -274,9 +279,7 @@ static enum zf_status inspect_folder(const char *path, bool json, struct zf_err 
         putchar('\n');
         json_decref(o);
     } else if (!s) {
-        printf("%s: %zu layers, hidden %zu, %zu heads, %zu key/value heads, head_dim %zu, ffn %zu, vocabulary %zu, context %zu%s\n",
-               zf_family_name(c.family), c.layers, c.hidden, c.heads, c.kv_heads, c.head_dim, c.ffn, c.vocab, c.context,
-               c.tied ? ", head tied to the embedding" : "");
+        zf_print_model(&c);
         printf("%zu tensor%s, %zu elements, %zu bytes in %zu file%s; all headers are valid\n", l.tensors, zf_plural(l.tensors), l.elements,
                l.bytes, hf.file_count, zf_plural(hf.file_count));
         if (hf.note[0]) zf_show_line(stdout, "note: %s", hf.note);
@@ -288,114 +291,20 @@ static enum zf_status inspect_folder(const char *path, bool json, struct zf_err 
 enum zf_status zf_command_inspect(struct zf_args *a, struct zf_err *e)
 {
     const char *path;
-    char *folder;
     bool json = zf_args_flag(a, "--json");
-    ZF_TRY(zf_args_need(a, "PATH (a safetensors file, a model folder or a run)", &path, e));
+    ZF_TRY(zf_args_need(a, "PATH (a checkpoint, a safetensors file, a model folder or a run)", &path, e));
     ZF_TRY(zf_args_done(a, e));
+    if (zf_is_checkpoint(path)) return zf_inspect_checkpoint(path, json, e);
     if (zf_file_exists(path)) {
         size_t n = strlen(path);
         if (n < 4 || strcmp(path + n - 4, ".cfg")) return inspect_file(path, json, e);
     }
-    ZF_TRY(zf_locate_model(&folder, path, "last", e));
-    enum zf_status s = inspect_folder(folder, json, e);
-    free(folder);
-    return s;
-}
-
-/* --- export --- */
-
-struct conversion {
-    enum zf_st_type type;
-    const struct zf_st_tensor **tensors;
-};
-
-enum { PIECE = 1 << 16 };
-
-/* f32 values as `type`, in place of the floats they were. Out of f16's range is an error, never an infinity nobody asked for. */
-static enum zf_status narrow(float *x, size_t n, enum zf_st_type type, const char *name, struct zf_err *e)
-{
-    uint16_t *to = (uint16_t *)(void *)x;
-    for (size_t i = 0; i < n; i++) {
-        float v;
-        memcpy(&v, (const char *)x + i * sizeof v, sizeof v); /* read before the narrower value overwrites an earlier one */
-        uint16_t h = type == ZF_ST_BF16 ? zf_f32_to_bf16(v) : zf_f32_to_f16(v);
-        if (type == ZF_ST_F16 && isfinite(v) && (h & 0x7fff) == 0x7c00)
-            return zf_fail(e, ZF_FORMAT, name, "the value %g is out of f16's range (65504); export as bf16 or f32", (double)v);
-        memcpy((char *)to + i * sizeof h, &h, sizeof h);
-    }
-    return ZF_OK;
-}
-
-static enum zf_status convert_tensor(void *ctx, size_t index, struct zf_st_sink *sink, struct zf_err *e)
-{
-    const struct conversion *c = ctx;
-    const struct zf_st_tensor *t = c->tensors[index];
-    float *piece = malloc(PIECE * sizeof *piece);
-    if (!piece) return zf_fail_memory(e, t->name);
-    enum zf_status s = ZF_OK;
-    for (size_t at = 0; !s && at < t->elements; at += PIECE) {
-        size_t n = t->elements - at < PIECE ? t->elements - at : PIECE;
-        s = zf_st_floats(piece, t, at, n, e);
-        if (!s && c->type != ZF_ST_F32) s = narrow(piece, n, c->type, t->name, e);
-        if (!s) s = zf_st_put(sink, piece, n * (c->type == ZF_ST_F32 ? 4 : 2), e);
-    }
-    free(piece);
-    return s;
-}
-
-static enum zf_status write_folder(const struct zf_hf *from, const char *out, enum zf_st_type type, struct zf_err *e)
-{
-    size_t n = zf_hf_tensor_count(from);
-    struct zf_st_entry *entries = calloc(n ? n : 1, sizeof *entries);
-    struct conversion c = {type, calloc(n ? n : 1, sizeof *c.tensors)};
-    enum zf_status s = entries && c.tensors ? ZF_OK : zf_fail_memory(e, out);
-    for (size_t i = 0; !s && i < n; i++) {
-        const char *file;
-        const struct zf_st_tensor *t = c.tensors[i] = zf_hf_tensor(from, i, &file);
-        entries[i] = (struct zf_st_entry){.name = t->name, .type = type, .rank = t->rank};
-        memcpy(entries[i].shape, t->shape, sizeof entries[i].shape);
-    }
-    if (!s)
-        s = zf_hf_write(&(struct zf_hf_write){.out = out,
-                                              .config = from->config,
-                                              .type = type,
-                                              .entries = entries,
-                                              .count = n,
-                                              .source = convert_tensor,
-                                              .ctx = &c,
-                                              .tokenizer_from = from->path},
-                        e);
-    free(entries);
-    free(c.tensors);
-    return s;
-}
-
-enum zf_status zf_command_export(struct zf_args *a, struct zf_err *e)
-{
-    static const struct {
-        const char *name;
-        enum zf_st_type type;
-    } types[] = {{"f32", ZF_ST_F32}, {"bf16", ZF_ST_BF16}, {"f16", ZF_ST_F16}};
-    const char *run, *out, *dtype, *step;
-    size_t type = 0;
-    ZF_TRY(zf_args_value(a, "--dtype", &dtype, e));
-    ZF_TRY(zf_args_value(a, "--step", &step, e));
-    zf_args_flag(a, "--drain"); /* under gpu_only nothing is ever pending */
-    ZF_TRY(zf_args_need(a, "RUN (a run directory or run.cfg)", &run, e));
-    ZF_TRY(zf_args_need(a, "OUT (the folder to be made)", &out, e));
-    ZF_TRY(zf_args_done(a, e));
-    if (!out[0]) return zf_fail(e, ZF_USAGE, "OUT", "it is empty; the name of the folder to be made is expected");
-    while (dtype && type < 3 && strcmp(dtype, types[type].name)) type++;
-    if (type == 3) return zf_fail(e, ZF_USAGE, "--dtype", "`%s` is neither f32 nor bf16 nor f16", dtype);
-    char *folder;
-    struct zf_hf hf;
-    ZF_TRY(zf_locate_model(&folder, run, step ? step : "last", e));
-    enum zf_status s = zf_hf_open(&hf, folder, e);
-    if (!s) {
-        s = write_folder(&hf, out, types[type].type, e);
-        if (!s) zf_show_line(stdout, "%s: %s of %s", out, types[type].name, folder);
-        zf_hf_close(&hf);
-    }
-    free(folder);
+    char *config = zf_path_join(path, "config.json"), *run = NULL;
+    bool model = config && zf_file_exists(config);
+    free(config);
+    if (model) return inspect_folder(path, json, e);
+    ZF_TRY(zf_locate_run(&run, path, e));
+    enum zf_status s = zf_inspect_run(run, json, e);
+    free(run);
     return s;
 }

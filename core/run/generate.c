@@ -4,8 +4,9 @@
 #include "core/base/clock.h"
 #include "core/base/rng.h"
 #include "core/base/show.h"
-#include "core/model/model.h"
+#include "core/base/utf8.h"
 #include "core/plan/memory.h"
+#include "core/run/checkpoint_model.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -57,7 +58,9 @@ int32_t zf_sample_token(const float *logits, size_t n, double temperature, doubl
 
 struct job {
     const struct zf_generate *g;
+    char *folder; /* of the model; NULL: it is in `saved` */
     struct zf_hf hf;
+    struct zf_saved_model saved;
     struct zf_tokenizer *tokenizer; /* NULL: the folder has none; then ids only */
     struct zf_device *device;
     struct zf_model model;
@@ -83,10 +86,11 @@ static enum zf_status read_ids(struct job *j, const char *text, struct zf_err *e
 
 static enum zf_status open_tokenizer(struct job *j, struct zf_err *e)
 {
-    char *path = zf_path_join(j->g->model, "tokenizer.json");
+    const char *folder = j->folder ? j->folder : zf_saved_model_tokenizer(&j->saved);
+    char *path = folder ? zf_path_join(folder, "tokenizer.json") : NULL;
     bool there = path && zf_file_exists(path);
     free(path);
-    enum zf_status s = there ? zf_tokenizer_open(&j->tokenizer, j->g->model, e) : ZF_OK;
+    enum zf_status s = there || !folder ? zf_tokenizer_open(&j->tokenizer, folder ? folder : "bytes", e) : ZF_OK;
     return s && j->g->ids ? ZF_OK : s; /* ids need none: without it ids are printed */
 }
 
@@ -99,7 +103,7 @@ static enum zf_status read_prompt(struct job *j, struct zf_err *e)
         if (zf_tokenizer_encode(j->tokenizer, g->prompt, strlen(g->prompt), true, true, &j->ids, e))
             return zf_fail(e, e->code, "--prompt", "%s", e->message);
     } else
-        return zf_fail(e, ZF_FORMAT, g->model, "it has no tokenizer.json; give the prompt as token ids with --ids 1,2,3");
+        return zf_fail(e, ZF_FORMAT, g->model, "its model has no tokenizer.json; give the prompt as token ids with --ids 1,2,3");
     if (!j->ids.count && j->model.config.bos_id >= 0) ZF_TRY(zf_ids_push(&j->ids, j->model.config.bos_id, e));
     if (!j->ids.count) return zf_fail(e, ZF_USAGE, "--prompt", "it has no token; give some text");
     for (size_t i = 0; i < j->ids.count; i++)
@@ -127,6 +131,25 @@ static enum zf_status check_memory(const struct job *j, size_t room, struct zf_e
     return zf_memory_plan_check(&plan, &r, &limits, e);
 }
 
+/* The text so far. What is no character is U+FFFD, also where the tokenizer gives bytes as they are: an export's does that, too. */
+static enum zf_status text_so_far(const struct job *j, char **out, size_t *size, struct zf_err *e)
+{
+    char *raw;
+    size_t n, bad;
+    ZF_TRY(zf_tokenizer_decode(j->tokenizer, j->ids.ids, j->ids.count, true, &raw, &n, e));
+    FILE *to = open_memstream(out, size);
+    for (size_t at = 0, length; to && at < n; at += length) {
+        length = zf_utf8_length((const unsigned char *)raw + at, n - at, &bad);
+        if (length)
+            fwrite(raw + at, 1, length, to);
+        else
+            fputs("\xef\xbf\xbd", to), length = bad;
+    }
+    free(raw);
+    if (!to || fclose(to)) return zf_fail_memory(e, "the text");
+    return ZF_OK;
+}
+
 /* Prints what the newest token added; an unfinished character waits for its other bytes. */
 static enum zf_status stream(struct job *j, FILE *out, bool last, struct zf_err *e)
 {
@@ -136,7 +159,7 @@ static enum zf_status stream(struct job *j, FILE *out, bool last, struct zf_err 
         fprintf(out, "%s%d", j->printed++ ? " " : "", j->ids.ids[j->ids.count - 1]);
         return ZF_OK;
     }
-    ZF_TRY(zf_tokenizer_decode(j->tokenizer, j->ids.ids, j->ids.count, true, &text, &size, e));
+    ZF_TRY(text_so_far(j, &text, &size, e));
     end = size;
     static const char replacement[] = "\xef\xbf\xbd";
     while (!last && end >= 3 && !memcmp(text + end - 3, replacement, 3)) end -= 3;
@@ -200,13 +223,12 @@ static enum zf_status print_json(const struct job *j, FILE *out, struct zf_err *
     if (j->tokenizer) {
         char *text;
         size_t size;
-        enum zf_status s = zf_tokenizer_decode(j->tokenizer, j->ids.ids, j->ids.count, true, &text, &size, e);
+        enum zf_status s = text_so_far(j, &text, &size, e);
         if (s) {
             json_decref(o);
             return s;
         }
-        json_t *string = json_stringn(text, size); /* NULL: bytes that are no UTF-8 */
-        json_object_set_new(o, "text", string ? string : json_null());
+        json_object_set_new(o, "text", json_stringn(text, size));
         free(text);
     }
     json_dumpf(o, out, JSON_COMPACT | JSON_ENSURE_ASCII);
@@ -218,8 +240,10 @@ static enum zf_status run(struct job *j, FILE *out, struct zf_err *e)
 {
     const struct zf_generate *g = j->g;
     struct zf_model_config config;
-    ZF_TRY(zf_hf_open(&j->hf, g->model, e));
-    ZF_TRY(zf_model_config_read(&config, j->hf.config, g->model, e));
+    ZF_TRY(zf_find_model(&j->folder, &j->saved, g->model, NULL, e));
+    if (j->folder) ZF_TRY(zf_hf_open(&j->hf, j->folder, e));
+    if (j->folder) ZF_TRY(zf_model_config_read(&config, j->hf.config, j->folder, e));
+    if (!j->folder) config = j->saved.config;
     ZF_TRY(open_tokenizer(j, e));
     j->model.config = config;
     ZF_TRY(read_prompt(j, e));
@@ -231,7 +255,9 @@ static enum zf_status run(struct job *j, FILE *out, struct zf_err *e)
     ZF_TRY(check_memory(j, room, e));
     zf_arena_free(&j->model.arena);
     ZF_TRY(zf_device_open(&j->device, "host", &(struct zf_device_options){.threads = (int)g->threads}, e));
-    ZF_TRY(zf_model_open(&j->model, &config, &j->hf, 0, g->dtype, false, j->device, e));
+    ZF_TRY(j->folder ? zf_model_open(&j->model, &config, &j->hf, 0, g->dtype, false, j->device, e)
+                     : zf_model_open_blank(&j->model, &config, g->dtype, false, j->device, e));
+    if (!j->folder) ZF_TRY(zf_saved_model_load(&j->saved, &j->model, e));
     ZF_TRY(zf_cache_new(&j->cache, &j->model, room, e));
     if (!(j->logits = malloc(config.vocab * sizeof *j->logits))) return zf_fail_memory(e, "the logits");
     ZF_TRY(produce(j, room - j->ids.count, out, e));
@@ -249,6 +275,8 @@ enum zf_status zf_generate_run(const struct zf_generate *g, FILE *out, struct zf
     if (j.device) j.device->type->close(j.device);
     zf_tokenizer_close(j.tokenizer);
     zf_hf_close(&j.hf);
+    zf_saved_model_close(&j.saved);
+    free(j.folder);
     free(j.ids.ids);
     free(j.logits);
     return s;

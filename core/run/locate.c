@@ -58,11 +58,15 @@ enum zf_status zf_locate_model(char **out, const char *argument, const char *ste
     ZF_TRY(zf_locate_run(&run, argument, e));
     *out = journalled(run, step);
     enum zf_status s = ZF_OK;
-    if (!*out && !named) s = zf_fail(e, ZF_FORMAT, run, "there is no export of step %s", step);
+    if (!*out && !named)
+        s = zf_fail(e, ZF_FORMAT, run, "there is neither a checkpoint nor an export of step %s; `inspect %s` lists the checkpoints", step,
+                    run);
     if (!*out && named)
-        s = zf_fail(e, ZF_FORMAT, run, "it has neither config.json (a model) nor an export%s",
-                    !strcmp(step, "best") ? " that was the best; keep_best = yes makes one"
-                                          : " in exports/; a run writes one when it ends");
+        s = zf_fail(e, ZF_FORMAT, run, "it has %s",
+                    !strcmp(step, "best")
+                        ? "no export that was the best; keep_best = yes makes one"
+                        : "neither config.json (a model) nor a checkpoint that is whole nor an export; a run writes both when "
+                          "it ends");
     free(run);
     return s;
 }

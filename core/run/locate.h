@@ -1,4 +1,5 @@
-/* What an argument of a command stands for: a model folder, or the newest export of a run. */
+/* What an argument of a command stands for: a model folder, or an export of a run. checkpoint_model.h has what looks for checkpoints first.
+ */
 #ifndef ZF_RUN_LOCATE_H
 #define ZF_RUN_LOCATE_H
 

@@ -6,7 +6,6 @@
 #include "core/run/data.h"
 #include "core/run/detach.h"
 #include "core/run/generate.h"
-#include "core/run/locate.h"
 #include "core/run/profile.h"
 #include "core/run/remote.h"
 #include "core/run/setup.h"
@@ -323,8 +322,6 @@ static enum zf_status read_dtype(struct zf_args *a, enum zf_choice_dtype fallbac
 static enum zf_status generate(struct zf_args *a, struct zf_err *e)
 {
     struct zf_generate g = {.tokens = 128, .top_p = 1, .json = zf_args_flag(a, "--json"), .time = zf_args_flag(a, "--time")};
-    const char *name;
-    char *folder;
     ZF_TRY(zf_args_value(a, "--prompt", &g.prompt, e));
     ZF_TRY(zf_args_value(a, "--ids", &g.ids, e));
     ZF_TRY(read_dtype(a, ZF_DTYPE_AUTO, &g.dtype, e));
@@ -333,14 +330,10 @@ static enum zf_status generate(struct zf_args *a, struct zf_err *e)
     ZF_TRY(zf_args_integer(a, "--threads", 0, 4096, &g.threads, e));
     ZF_TRY(zf_args_real(a, "--temperature", 0, 1000, &g.temperature, e));
     ZF_TRY(zf_args_real(a, "--top-p", 1e-9, 1, &g.top_p, e));
-    ZF_TRY(zf_args_need(a, "MODEL or RUN", &name, e));
+    ZF_TRY(zf_args_need(a, "MODEL, RUN or CHECKPOINT", &g.model, e));
     ZF_TRY(zf_args_done(a, e));
     if (!g.prompt == !g.ids) return zf_fail(e, ZF_USAGE, NULL, "one of --prompt TEXT and --ids 1,2,3 is needed");
-    ZF_TRY(zf_locate_model(&folder, name, "last", e));
-    g.model = folder;
-    enum zf_status s = zf_generate_run(&g, stdout, e);
-    free(folder);
-    return s;
+    return zf_generate_run(&g, stdout, e);
 }
 
 static enum zf_status verify(struct zf_args *a, struct zf_err *e)

@@ -119,18 +119,9 @@ static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, c
 
 /* ---- which checkpoint ---- */
 
-static void passed_over(void *ctx, const struct zf_err *why)
-{
-    struct zf_err told = *why;
-    size_t n = strlen(told.message);
-    (void)ctx;
-    snprintf(told.message + n, sizeof told.message - n, "; it is passed over");
-    zf_err_print("warning", &told);
-}
-
 static enum zf_status choose(struct zf_resume *r, const char *run, const char *from, struct zf_err *e)
 {
-    if (!from) return zf_saves_newest(&r->file, &r->path, run, passed_over, NULL, e);
+    if (!from) return zf_saves_newest(&r->file, &r->path, run, zf_saves_warn, NULL, e);
     ZF_TRY(zf_ckpt_open(&r->file, from, e));
     enum zf_status s = zf_ckpt_verify(&r->file, NULL, NULL, e);
     if (!s && !(r->path = strdup(from))) s = zf_fail_memory(e, from);

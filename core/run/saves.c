@@ -137,6 +137,28 @@ enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run
     return ZF_OK;
 }
 
+void zf_saves_warn(void *ctx, const struct zf_err *why)
+{
+    struct zf_err told = *why;
+    size_t n = strlen(told.message);
+    (void)ctx;
+    snprintf(told.message + n, sizeof told.message - n, "; it is passed over");
+    zf_err_print("warning", &told);
+}
+
+enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, struct zf_err *e)
+{
+    struct saves s;
+    enum zf_status status = saves_open(&s, run, e);
+    for (size_t i = 0; i < s.count && !status; i++) {
+        char *path = zf_path_join(s.folder, s.list[i].name);
+        status = path ? visit(ctx, path, s.list[i].left, e) : zf_fail_memory(e, run);
+        free(path);
+    }
+    saves_free(&s);
+    return status;
+}
+
 void zf_saves_keep(const char *run, size_t keep)
 {
     struct saves s;

@@ -11,6 +11,11 @@ bool zf_saves_is_file(const char *name); /* it ends in .zfc */
  * NULL: there is none. path: to be freed; else zf_ckpt_close(out), too. */
 enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, void (*note)(void *ctx, const struct zf_err *why),
                                void *ctx, struct zf_err *e);
+void zf_saves_warn(void *ctx, const struct zf_err *why); /* such a `note`: a warning on stderr */
+/* Each of them, whole or not, the newest first. left: of another course, which no start takes. The first failure ends it, and is returned.
+ */
+typedef enum zf_status zf_saves_visit(void *ctx, const char *path, bool left, struct zf_err *e);
+enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, struct zf_err *e);
 /* Takes away all but the `keep` newest of those that the run named itself, step-NUMBER.zfc, and wrote itself. */
 void zf_saves_keep(const char *run, size_t keep);
 /* A line each, the newest first: "step-00000500.zfc  12.3 MiB  2026-01-31 12:00:00". To be freed; NULL: no memory. */

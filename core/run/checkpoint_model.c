@@ -1,0 +1,192 @@
+/* See checkpoint_model.h. */
+#include "core/run/checkpoint_model.h"
+
+#include "checkpoints/container_file.h"
+#include "core/base/floats.h"
+#include "core/config/run_cfg.h"
+#include "core/run/locate.h"
+#include "core/run/saves.h"
+#include "core/session/locate.h"
+#include "core/telemetry/jsonl.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool zf_is_checkpoint(const char *path)
+{
+    unsigned char begin[8 + sizeof ZF_ZFC_MAGIC - 1];
+    if (!zf_file_exists(path)) return false;
+    if (zf_saves_is_file(path)) return true;
+    FILE *f = fopen(path, "re");
+    bool is = f && fread(begin, 1, sizeof begin, f) == sizeof begin && !memcmp(begin + 8, ZF_ZFC_MAGIC, sizeof begin - 8);
+    if (f) fclose(f);
+    return is;
+}
+
+/* ---- opening ---- */
+
+static enum zf_status read_options(struct zf_saved_model *m, struct zf_err *e)
+{
+    const char *text = zf_json_text(m->file.info, "run_cfg", NULL);
+    struct zf_err_list errors = {0};
+    ZF_TRY(zf_options_init(&m->options, e));
+    if (!text) return zf_fail(e, ZF_FORMAT, m->path, "it does not say under which options it was written: it is no checkpoint of a run");
+    enum zf_status s = zf_run_cfg_read_memory(&m->options, text, strlen(text), m->path, NULL, &errors);
+    if (s) *e = errors.list[0];
+    zf_err_list_free(&errors);
+    return s ? e->code = ZF_FORMAT : ZF_OK;
+}
+
+/* m->file and m->path are there. */
+static enum zf_status read_model(struct zf_saved_model *m, struct zf_err *e)
+{
+    struct zf_device_info host;
+    const json_t *config = json_object_get(m->file.info, "config");
+    double step = zf_json_number(m->file.info, "step", -1);
+    if (step < 0 || step > 9e15 || !json_is_object(config))
+        return zf_fail(e, ZF_FORMAT, m->path, "it does not say which model it has, or of which step: it is no checkpoint of a run");
+    m->step = (uint64_t)step;
+    ZF_TRY(read_options(m, e));
+    ZF_TRY(zf_model_config_read(&m->config, config, m->path, e));
+    ZF_TRY(zf_params_build(&m->params, &m->config, &m->arena, e));
+    return zf_pool_new(&m->pool, zf_device_survey("host", &host) ? host.threads : 1, e);
+}
+
+enum zf_status zf_saved_model_open(struct zf_saved_model *out, const char *path, struct zf_err *e)
+{
+    *out = (struct zf_saved_model){0};
+    ZF_TRY(zf_ckpt_open(&out->file, path, e));
+    if (!(out->path = strdup(path))) {
+        zf_ckpt_close(&out->file);
+        return zf_fail_memory(e, path);
+    }
+    enum zf_status s = read_model(out, e);
+    if (s) zf_saved_model_close(out);
+    return s;
+}
+
+void zf_saved_model_close(struct zf_saved_model *m)
+{
+    if (m->path) zf_ckpt_close(&m->file);
+    zf_options_free(&m->options);
+    zf_arena_free(&m->arena);
+    zf_pool_free(m->pool);
+    free(m->path);
+    *m = (struct zf_saved_model){0};
+}
+
+/* ---- which one ---- */
+
+static enum zf_status newest(struct zf_saved_model *m, const char *run, struct zf_err *e)
+{
+    ZF_TRY(zf_saves_newest(&m->file, &m->path, run, zf_saves_warn, NULL, e));
+    return m->path ? read_model(m, e) : ZF_OK;
+}
+
+struct wanted {
+    double step;
+    char *path; /* the newest of that step; NULL: none so far */
+};
+
+/* Damaged ones are named, but do not keep others from being found. */
+static enum zf_status see(void *ctx, const char *path, bool left, struct zf_err *e)
+{
+    struct wanted *w = ctx;
+    struct zf_ckpt c;
+    struct zf_err why;
+    if (left || w->path) return ZF_OK;
+    if (zf_ckpt_open(&c, path, &why)) return zf_saves_warn(NULL, &why), ZF_OK;
+    bool meant = zf_json_number(c.info, "step", -1) == w->step, whole = meant && !zf_ckpt_verify(&c, NULL, NULL, &why);
+    zf_ckpt_close(&c);
+    if (meant && !whole) zf_saves_warn(NULL, &why);
+    return whole && !(w->path = strdup(path)) ? zf_fail_memory(e, path) : ZF_OK;
+}
+
+static enum zf_status of_step(struct zf_saved_model *m, const char *run, const char *step, struct zf_err *e)
+{
+    char *end;
+    struct wanted w = {.step = strtod(step, &end)};
+    if (*end || w.step < 1) return ZF_OK; /* whoever looks for exports says so */
+    ZF_TRY(zf_saves_each(run, see, &w, e));
+    enum zf_status s = w.path ? zf_saved_model_open(m, w.path, e) : ZF_OK;
+    free(w.path);
+    return s;
+}
+
+enum zf_status zf_find_model(char **folder, struct zf_saved_model *saved, const char *argument, const char *step, struct zf_err *e)
+{
+    char *config = zf_path_join(argument, "config.json"), *run = NULL;
+    bool model = config && zf_file_exists(config), last = !step || !strcmp(step, "last");
+    free(config);
+    *folder = NULL;
+    *saved = (struct zf_saved_model){0};
+    if (!model && zf_is_checkpoint(argument)) {
+        if (step)
+            return zf_fail(e, ZF_USAGE, "--step", "%s is a checkpoint, of one step; name the run to choose one of its steps", argument);
+        return zf_saved_model_open(saved, argument, e);
+    }
+    enum zf_status s = model ? ZF_OK : zf_locate_run(&run, argument, e);
+    if (!s && run) s = last ? newest(saved, run, e) : of_step(saved, run, step, e);
+    if (s) zf_saved_model_close(saved);
+    if (!s && !saved->path) s = zf_locate_model(folder, argument, last ? "last" : step, e);
+    free(run);
+    return s;
+}
+
+/* ---- weights ---- */
+
+enum zf_status zf_saved_model_masters(const struct zf_saved_model *m, const struct zf_param *p, float *out, struct zf_err *e)
+{
+    char name[ZF_CKPT_NAME + 1];
+    snprintf(name, sizeof name, "%.180s:master", p->name);
+    const struct zf_ckpt_tensor *t = zf_ckpt_find(&m->file, name);
+    if (!t) return zf_fail(e, ZF_FORMAT, m->path, "%s is missing, a tensor of the model that its config.json tells of", name);
+    if (t->type != ZF_CKPT_F32 || t->rank != 2 || t->shape[0] != p->rows || t->shape[1] != p->cols)
+        return zf_fail(e, ZF_FORMAT, m->path, "%s has another shape or type than its config.json makes it, which is f32 [%zu, %zu]", name,
+                       p->rows, p->cols);
+    return zf_ckpt_read(&m->file, t, out, 0, t->bytes, m->pool, e);
+}
+
+enum zf_status zf_narrow(float *x, size_t n, enum zf_st_type type, const char *name, struct zf_err *e)
+{
+    for (size_t i = 0; i < n && type != ZF_ST_F32; i++) {
+        float v;
+        memcpy(&v, (const char *)x + i * sizeof v, sizeof v); /* read before the narrower value overwrites an earlier one */
+        uint16_t h = type == ZF_ST_BF16 ? zf_f32_to_bf16(v) : zf_f32_to_f16(v);
+        if (type == ZF_ST_F16 && isfinite(v) && (h & 0x7fff) == 0x7c00)
+            return zf_fail(e, ZF_FORMAT, name, "the value %g is out of f16's range (65504); export as bf16 or f32", (double)v);
+        memcpy((char *)x + i * sizeof h, &h, sizeof h);
+    }
+    return ZF_OK;
+}
+
+static enum zf_status load_one(const struct zf_saved_model *m, struct zf_model *to, const struct zf_param *p, float *pinned,
+                               struct zf_err *e)
+{
+    const struct zf_device_type *t = to->device->type;
+    size_t n = p->rows * p->cols, each = zf_dtype_size(to->dtype);
+    ZF_TRY(zf_saved_model_masters(m, p, pinned, e));
+    ZF_TRY(zf_narrow(pinned, n, to->dtype == ZF_F32 ? ZF_ST_F32 : ZF_ST_BF16, p->name, e));
+    enum zf_status s = t->copy(to->lane, (char *)to->weights + p->offset * each, pinned, n * each);
+    return s ? zf_lane_refused(to->device, to->lane, s, p->name, e) : t->lane_sync(to->lane, e);
+}
+
+enum zf_status zf_saved_model_load(const struct zf_saved_model *m, struct zf_model *to, struct zf_err *e)
+{
+    const struct zf_device_type *t = to->device->type;
+    void *pinned = NULL;
+    size_t most = 1;
+    for (size_t i = 0; i < m->params.count; i++)
+        if (m->params.list[i].rows * m->params.list[i].cols > most) most = m->params.list[i].rows * m->params.list[i].cols;
+    enum zf_status s = t->alloc(to->device, ZF_MEM_PINNED, ZF_TAG_OTHER, most * sizeof(float), &pinned, e);
+    for (size_t i = 0; !s && i < to->params.count; i++) s = load_one(m, to, &to->params.list[i], pinned, e);
+    t->free(to->device, pinned);
+    return s;
+}
+
+const char *zf_saved_model_tokenizer(const struct zf_saved_model *m)
+{
+    const struct zf_options *o = &m->options;
+    return o->path[0] ? o->path : strcmp(o->tokenizer, "bytes") ? o->tokenizer : NULL;
+}
