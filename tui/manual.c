@@ -168,6 +168,7 @@ static void put_rest(FILE *to)
     } files[] = {{"RUN/run.cfg", "what really ran: every option with its value"},
                  {"RUN/metrics.jsonl", "one JSON object a line: steps, selections, scores, validations"},
                  {"RUN/journal.jsonl", "starts, commands, checkpoints, ends; only ever appended to"},
+                 {"RUN/checkpoints/", "what the run goes on from: step-00000500.zfc"},
                  {"RUN/exports/", "models as Hugging Face folders"},
                  {"RUN/trainer.log", "what the trainer and its libraries print"},
                  {"~/.inputrc", "keys of the prompt"}},

@@ -103,14 +103,14 @@ static void put_why(FILE *to, const char *run, const json_t *end, const struct e
     json_decref(command);
 }
 
-/* exports/NAME of the newest export, below the run wherever that is now; "": none. */
-static const char *export_of(const char *run, char *name, size_t size)
+/* FOLDER/NAME of the newest line of this type, below the run wherever that is now; "": none. */
+static const char *newest(const char *run, const char *type, const char *folder, char *name, size_t size)
 {
-    json_t *line = last_of(run, "export");
+    json_t *line = last_of(run, type);
     const char *file = zf_json_text(line, "file", ""), *slash = strrchr(file, '/');
-    int n = slash ? snprintf(name, size, "exports%s", slash) : -1;
+    int n = slash ? snprintf(name, size, "%s%s", folder, slash) : -1;
     char *path = n > 0 && (size_t)n < size ? zf_path_join(run, name) : NULL;
-    if (!path || !zf_directory_exists(path)) *name = 0;
+    if (!path || access(path, F_OK)) *name = 0;
     free(path);
     json_decref(line);
     return name;
@@ -136,7 +136,7 @@ char *zf_outcome(const char *run, bool ended, uint64_t step, int *code)
         fprintf(to, "The run has ended at step %.0f: ", zf_json_number(end, "step", 0));
         put_why(to, run, end, how, *code);
         putc('.', to);
-        if (*export_of(run, name, sizeof name)) fprintf(to, " Its weights: %s.", name);
+        if (*newest(run, "export", "exports", name, sizeof name)) fprintf(to, " Its weights: %s.", name);
         if (*code != ZF_OK && *code != ZF_STOPPED) put_error(to, run, end);
     } else {
         *code = ZF_BUSY;
@@ -159,7 +159,7 @@ char *zf_farewell(const char *run, bool ended, uint64_t step)
     int code = ZF_BUSY;
     size_t size;
     char name[300] = "", *text = NULL, *outcome = zf_outcome(run, ended, step, &code);
-    export_of(run, name, sizeof name);
+    newest(run, "checkpoint", "checkpoints", name, sizeof name);
     FILE *to = open_memstream(&text, &size);
     if (to) {
         fprintf(to, "%s: %s\n", run, outcome ? outcome : "its trainer is gone without a word");
@@ -167,8 +167,8 @@ char *zf_farewell(const char *run, bool ended, uint64_t step)
             fprintf(to,
                     "`zenflow-console generate %s --prompt TEXT` lets its model speak; `zenflow-console replay %s` shows the run again\n",
                     run, run);
-        else if (code == ZF_STOPPED && *name)
-            fprintf(to, "to go on from there: `zenflow-console %s/run.cfg --set path=%s/%s --set dir=NAME`\n", run, run, name);
+        else if ((code == ZF_STOPPED || code == ZF_BUSY) && *name)
+            fprintf(to, "to go on from %s: `zenflow-console %s/run.cfg`\n", name, run);
         else
             fprintf(to, "`zenflow-console status %s` tells where it stands, `zenflow-console replay %s` shows how it came to that\n", run,
                     run);

@@ -168,6 +168,9 @@ json_t *zf_options_json(const struct zf_options *o);
 /* A run.cfg with every option and its value, by section; it reads back to equal options. */
 enum zf_status zf_options_write(const struct zf_options *o, FILE *out, struct zf_err *e);
 
+/* An option that only a start changes: whether a run may go on with another value of it. */
+bool zf_option_free_to_change(enum zf_option_id id);
+
 /* The reference: a table of all options. */
 enum zf_table_style { ZF_TABLE_PLAIN, ZF_TABLE_MARKDOWN, ZF_TABLE_JSON };
 enum zf_status zf_options_print(FILE *out, enum zf_table_style style, struct zf_err *e);

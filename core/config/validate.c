@@ -207,10 +207,20 @@ static const struct limit {
 };
 
 /* Kept, but nothing changes by them yet. */
-static const enum zf_option_id idle[] = {
-    ZF_OPT_save_every,        ZF_OPT_save_minutes, ZF_OPT_keep,         ZF_OPT_keep_weights,
-    ZF_OPT_compression_level,
-};
+static const enum zf_option_id idle[] = {ZF_OPT_keep_weights};
+
+/* Of the options that only a start changes. Any other is part of what a run is. */
+static const enum zf_option_id free_to_change[] = {ZF_OPT_dir,           ZF_OPT_resume,     ZF_OPT_threads,   ZF_OPT_memory_limit, ZF_OPT_epochs,
+                                                   ZF_OPT_micro_batch,   ZF_OPT_recompute,  ZF_OPT_nonfinite, ZF_OPT_max_skips,
+                                                   ZF_OPT_valid_batches, ZF_OPT_patience,   ZF_OPT_keep_best, ZF_OPT_cache,
+                                                   ZF_OPT_tensorboard,   ZF_OPT_trace_steps};
+
+bool zf_option_free_to_change(enum zf_option_id id)
+{
+    for (size_t i = 0; i < sizeof free_to_change / sizeof *free_to_change; i++)
+        if (free_to_change[i] == id) return true;
+    return false;
+}
 
 static const char *place_of(const struct zf_options *o, enum zf_option_id id, char *buffer, size_t size)
 {

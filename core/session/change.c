@@ -86,10 +86,17 @@ static enum zf_status at_a_start(const struct zf_option *row, const char *word, 
 {
     const char *run = place->run ? place->run : "RUN";
     bool quote = strpbrk(word, " \t\"'\\$;&|<>()*?[]") != NULL;
+    const char *mark = quote ? "'" : "", *file = now->file ? now->file : "run.cfg";
+    if (zf_option_free_to_change(zf_option_id(row)))
+        return zf_fail(
+            e, ZF_DIFFERENT, row->name,
+            "it changes at a start only; stop, and go on with it: `zenflow-console send %s stop`, then `zenflow-console %s --set "
+            "%s%s=%s%s`",
+            run, file, mark, row->name, word, mark);
     return zf_fail(e, ZF_DIFFERENT, row->name,
-                   "it changes at a start only; stop, and begin another run from the export: `zenflow-console send %s stop`, then "
-                   "`zenflow-console %s --set path=%s/exports/step-N --set dir=NAME --set %s%s=%s%s`",
-                   run, now->file ? now->file : "run.cfg", run, quote ? "'" : "", row->name, word, quote ? "'" : "");
+                   "it changes at a start only, and is part of what this run is; stop, and begin another run from the export: "
+                   "`zenflow-console send %s stop`, then `zenflow-console %s --set path=%s/exports/step-N --set dir=NAME --set %s%s=%s%s`",
+                   run, file, run, mark, row->name, word, mark);
 }
 
 /* A changed text, and for `steps` what it means where epochs were given. */

@@ -42,16 +42,16 @@ static enum zf_status look(struct view *v, const char *run, bool *found, struct 
         v->state = v->holder.paused ? "paused" : "running";
         if (v->holder.paused)
             snprintf(v->note, sizeof v->note, "no step is taken until somebody says so: zenflow-console send %s resume", run);
-    } else if (v->facts.ended[0]) {
-        v->state = v->facts.ended;
-    } else {
-        v->state = "died";
-        if (v->lock == ZF_LOCK_DEAD)
-            zf_lock_explain(&v->holder, v->facts.last_step, v->note, sizeof v->note);
-        else
-            snprintf(v->note, sizeof v->note, "the trainer ended without a clean stop at step %llu",
-                     (unsigned long long)v->facts.last_step);
+        return ZF_OK;
     }
+    v->state = v->facts.ended[0] ? v->facts.ended : "died";
+    if (!v->facts.ended[0] && v->lock == ZF_LOCK_DEAD)
+        zf_lock_explain(&v->holder, v->facts.last_step, v->note, sizeof v->note);
+    else if (!v->facts.ended[0])
+        snprintf(v->note, sizeof v->note, "the trainer ended without a clean stop at step %llu", (unsigned long long)v->facts.last_step);
+    size_t used = strlen(v->note);
+    if (!v->facts.finished && v->facts.last_checkpoint[0])
+        snprintf(v->note + used, sizeof v->note - used, "%sthe same run.cfg goes on from its newest checkpoint", used ? "; " : "");
     return ZF_OK;
 }
 
@@ -92,9 +92,9 @@ static json_t *view_json(const struct view *v, const char *run)
     for (size_t i = 0; ok && i < sizeof fields / sizeof *fields; i++) ok = put(o, fields[i], field_or_null(v->step, fields[i]));
     ok = ok && put(o, "valid_loss", field_or_null(v->valid, "loss")) &&
          (!json_object_get(v->valid, "accuracy") || put(o, "accuracy", field_or_null(v->valid, "accuracy"))) &&
-         put(o, "last_export", text_or_null(f->last_export)) && put(o, "ended", text_or_null(f->ended)) &&
-         put(o, "finished", json_boolean(f->finished)) && put(o, "last_time", text_or_null(f->last_time)) &&
-         put(o, "host", alive ? text_or_null(v->holder.host) : json_null()) &&
+         put(o, "last_checkpoint", text_or_null(f->last_checkpoint)) && put(o, "last_export", text_or_null(f->last_export)) &&
+         put(o, "ended", text_or_null(f->ended)) && put(o, "finished", json_boolean(f->finished)) &&
+         put(o, "last_time", text_or_null(f->last_time)) && put(o, "host", alive ? text_or_null(v->holder.host) : json_null()) &&
          put(o, "pid", alive ? json_integer(v->holder.pid) : json_null()) &&
          put(o, "job", alive ? text_or_null(v->holder.job) : json_null()) && put(o, "note", text_or_null(v->note));
     if (ok) return o;
@@ -142,6 +142,7 @@ static void put_text(FILE *to, const struct view *v, const char *run)
     put_number(to, "valid_loss", v->valid, "loss");
     put_number(to, "accuracy", v->valid, "accuracy");
     if (f->attempts > 1) fprintf(to, "  %-14s %llu\n", "attempts", (unsigned long long)f->attempts);
+    if (f->last_checkpoint[0]) zf_show_line(to, "  %-14s %s", "last_save", f->last_checkpoint);
     if (f->last_export[0]) zf_show_line(to, "  %-14s %s", "last_export", f->last_export);
     if (f->last_time[0]) zf_show_line(to, "  %-14s %s", "last_entry", f->last_time);
     if (v->note[0]) zf_show_line(to, "  %-14s %s", "note", v->note);

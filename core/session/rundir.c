@@ -89,6 +89,7 @@ static void read_entries(struct zf_run_facts *out, const json_t *entries)
             const char *file = zf_json_text(v, "file", zf_json_text(v, "path", ""));
             snprintf(out->last_export, sizeof out->last_export, "%s", file);
         }
+        if (is_type(v, "checkpoint")) snprintf(out->last_checkpoint, sizeof out->last_checkpoint, "%s", zf_json_text(v, "file", ""));
         if (step > out->last_step) out->last_step = step;
         if (steps) out->steps = steps;
         snprintf(out->last_time, sizeof out->last_time, "%s", zf_json_text(v, "time", ""));

@@ -34,6 +34,7 @@ struct zf_run_facts {
     char ended[32];                      /* reason of the present attempt's end; "": it goes on, or died */
     char last_time[40];                  /* of the newest entry */
     char last_export[512];               /* "" */
+    char last_checkpoint[512];           /* the newest that was written; "" */
     char what[1024];                     /* OTHER: what differs. FOREIGN: what is there */
 };
 

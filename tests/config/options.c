@@ -321,15 +321,14 @@ static void a_plan_needs_no_data(void **state)
 static void what_has_no_effect_is_noted(void **state)
 {
     (void)state;
-    static const char text[] = MODEL DATA "[checkpoint]\nsave_minutes = 5\nsave_every = 5\nkeep = 3\n";
+    static const char text[] = MODEL DATA "[checkpoint]\nsave_every = 5\nkeep_weights = 5\n";
     struct zf_options o = fresh();
     struct zf_err_list errors = {0}, notes = {0};
     zf_run_cfg_read_memory(&o, text, sizeof text - 1, "f.cfg", NULL, &errors);
     assert_int_equal(zf_options_validate(&o, false, &errors, &notes), ZF_OK);
-    assert_int_equal(notes.count, 2); /* keep has its default */
-    assert_string_equal(notes.list[0].message, "save_every is kept but has no effect in this version");
-    assert_string_equal(notes.list[0].where, "f.cfg:7:14");
-    assert_string_equal(notes.list[1].message, "save_minutes is kept but has no effect in this version");
+    assert_int_equal(notes.count, 1);
+    assert_string_equal(notes.list[0].message, "keep_weights is kept but has no effect in this version");
+    assert_string_equal(notes.list[0].where, "f.cfg:7:16");
     assert_int_equal(zf_err_list_status(&notes), ZF_OK);
     zf_err_list_free(&notes);
     zf_options_free(&o);

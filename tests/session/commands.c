@@ -183,7 +183,8 @@ static void answers(void **state)
     says("topk_ratio 0.05", "topk_ratio 0.1 -> 0.05, from step 41 (kept: it counts when strategy, swap and cpu_update use it)");
     says("note \"two words\"", "note hi -> two words, from step 41");
     says("note default", "note hi -> \"\", from step 41");
-    says("save_every 5", "s*no effect in this version");
+    says("save_every 5", "save_every 0 -> 5, from step 41");
+    says("keep_weights 5", "k*no effect in this version");
 }
 
 static void questions(void **state)
@@ -216,7 +217,9 @@ static void not_changed(void **state)
     says("steps 3", "!*warmup_steps is 5");
     says("steps default", "!*no default");
     says("swap x2", "!*swap is `x2`");
-    says("device cuda", "!*at a start only");
+    says("device cuda", "!*begin another run from the export");
+    says("threads 3", "!*stop, and go on with it");
+    says("threads 3", "!*--set threads=3`");
 }
 
 static void back_and_forth(void **state)

@@ -155,7 +155,12 @@ static void status(void **state)
     expect_field("state", "\"stopped\"");
     expect_field("last_export", "\"exports/step-00000004\"");
     expect_field("note", "null");
+    expect_field("last_checkpoint", "null");
+    write_text("journal.jsonl", START "{\"type\":\"checkpoint\",\"step\":4,\"file\":\"checkpoints/step-00000004.zfc\"}\n" END);
+    expect_field("last_checkpoint", "\"checkpoints/step-00000004.zfc\"");
+    expect_field("note", "\"the same run.cfg goes on from its newest checkpoint\"");
     char *text = status_text(false);
+    assert_non_null(strstr(text, "  last_save      checkpoints/step-00000004.zfc\n"));
     assert_non_null(strstr(text, "  state          stopped\n  step           4 of 100\n  loss           nan\n"));
     assert_non_null(strstr(text, "exports/step-00000004"));
     free(text);

@@ -125,7 +125,7 @@ def test_watch_and_steer(folder):
         t.keys("s")
         expect(t.exit() == 5, "stopped", t.text())
         t.wait("(console) stopped it. Its weights: ")
-        t.wait("to go on from there: ")
+        t.wait("to go on from checkpoints/step-")
     expect(h.metrics(out)[-1]["reason"] == "stopped", h.metrics(out)[-1])
     expect([m["option"] for m in h.metrics(out, "change")] == ["topk_ratio", "update_interval"], h.metrics(out, "change"))
     expect({m["by"] for m in h.metrics(out, "change")} == {"console"}, "by", text)

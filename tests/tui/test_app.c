@@ -661,13 +661,18 @@ static void test_farewell(void **state)
     assert_non_null(mkdtemp(run));
     static const struct {
         const char *reason, *says;
-    } rows[] = {{"done", "lets its model speak"}, {"stopped", "to go on from there"}, {"error", "tells where it stands"}};
+    } rows[] = {{"done", "lets its model speak"}, {"stopped", "to go on from "}, {"error", "tells where it stands"}};
     snprintf(path, sizeof path, "%s/exports/step-00000004", run);
     assert_int_equal(zf_directory_make(path, 0700, &e), ZF_OK);
+    snprintf(path, sizeof path, "%s/checkpoints", run);
+    assert_int_equal(zf_directory_make(path, 0700, &e), ZF_OK);
+    snprintf(path, sizeof path, "%s/checkpoints/step-00000004.zfc", run);
+    assert_int_equal(zf_file_write_atomic(path, "", 0, &e), ZF_OK);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         char text[400];
         /* moved since: the journal's path is an older one */
         int n = snprintf(text, sizeof text,
+                         "{\"type\":\"checkpoint\",\"step\":4,\"file\":\"/before/checkpoints/step-00000004.zfc\"}\n"
                          "{\"type\":\"export\",\"step\":4,\"file\":\"/before/exports/step-00000004\"}\n"
                          "{\"type\":\"command\",\"step\":4,\"command\":\"stop\",\"by\":\"send\",\"user\":\"anna\"}\n"
                          "{\"type\":\"end\",\"step\":4,\"reason\":\"%s\"}\n",
@@ -682,8 +687,8 @@ static void test_farewell(void **state)
         if (i == 1) {
             snprintf(expected, sizeof expected,
                      "%s: The run has ended at step 4: anna (send) stopped it. Its weights: exports/step-00000004.\n"
-                     "to go on from there: `zenflow-console %s/run.cfg --set path=%s/exports/step-00000004 --set dir=NAME`\n",
-                     run, run, run);
+                     "to go on from checkpoints/step-00000004.zfc: `zenflow-console %s/run.cfg`\n",
+                     run, run);
             assert_string_equal(words, expected);
         }
         free(words);
@@ -695,6 +700,10 @@ static void test_farewell(void **state)
     assert_non_null(strstr(words, "without a word"));
     free(words);
     snprintf(path, sizeof path, "%s/exports", run);
+    rmdir(path);
+    snprintf(path, sizeof path, "%s/checkpoints/step-00000004.zfc", run);
+    unlink(path);
+    snprintf(path, sizeof path, "%s/checkpoints", run);
     rmdir(path);
     rmdir(run);
 }
