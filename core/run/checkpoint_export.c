@@ -229,7 +229,9 @@ enum zf_status zf_command_export(struct zf_args *a, struct zf_err *e)
     while (dtype && type < TYPES && strcmp(dtype, types[type].name)) type++;
     if (type == TYPES) return zf_fail(e, ZF_USAGE, "--dtype", "`%s` is neither f32 nor bf16 nor f16", dtype);
     ZF_TRY(zf_find_model(&folder, &saved, run, step, e));
-    enum zf_status s = folder ? export_folder(folder, out, types[type].type, e) : export_saved(&saved, out, types[type].type, drains, e);
+    enum zf_status s = !folder  ? export_saved(&saved, out, types[type].type, drains, e)
+                       : drains ? zf_fail(e, ZF_USAGE, "--drain", "%s is no checkpoint: it has no gradients that could be applied", folder)
+                                : export_folder(folder, out, types[type].type, e);
     if (!s && folder) zf_show_line(stdout, "%s: %s of %s", out, types[type].name, folder);
     if (!s && !folder) zf_show_line(stdout, "%s: %s of %s, step %" PRIu64, out, types[type].name, saved.path, saved.step);
     zf_saved_model_close(&saved);

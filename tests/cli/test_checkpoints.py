@@ -70,6 +70,8 @@ def test_an_export_is_the_runs_own(folder):
         for i, args in enumerate(((out,), (place + "/run.cfg", "--step", "last"), (out, "--drain"))):
             same_folders(os.path.join(out, "exports", "step-00000006"), exported(place, f"l{i}", *args)[0])
         h.run("export", out, os.path.join(place, "none"), "--step", "3", code=4)
+        h.run("export", out, os.path.join(place, "none"), "--step", "x", code=2)
+        h.run("export", own, os.path.join(place, "none"), "--drain", code=2)
         h.run("export", checkpoint(place, "later"), os.path.join(place, "none"), "--step", "5", code=2)
         expect(not os.path.exists(os.path.join(place, "none")), "something was written")
 
@@ -176,6 +178,20 @@ def test_damage_is_named(folder):
     same_folders(h.only_export(out), exported(folder, "export", out)[0])
 
 
+def test_of_another_course(folder):
+    """What was saved after a step that the run was taken back to is not what a start goes on from."""
+    out = small_run(folder, zenflow=ZENFLOW, checkpoint={"save_every": 2, "keep": 9}, at={"6": "save five"})
+    h.run(os.path.join(folder, "run.cfg"), "--resume", checkpoint(folder, "step-00000002"), "--set", "steps=3")
+    found = json.loads(h.run("inspect", out, "--json").stdout)
+    left = {os.path.basename(c["file"]): c["left"] for c in found["checkpoints"]}
+    expect(left["five.zfc"] and not left["step-00000003.zfc"] and not left["step-00000002.zfc"], left)
+    expect(found["next"] == checkpoint(folder, "step-00000003"), found["next"])
+    expect("was taken back from" in h.run("inspect", out).stdout, "inspect")
+    expect("step 3" in exported(folder, "three", out)[1].stdout, "export of a run")
+    h.run("export", out, os.path.join(folder, "none"), "--step", "5", code=4)
+    expect("step 5" in exported(folder, "five", checkpoint(folder, "five"))[1].stdout, "export of a file")
+
+
 def test_while_it_goes_on(folder):
     h.text_file(folder)
     out = os.path.join(folder, "out")
@@ -214,6 +230,12 @@ def test_what_is_no_run(folder):
     for command in (("inspect", "empty"), ("export", "empty", "to"), ("generate", "empty", "--prompt", "x")):
         done = h.run(*command, code=4, cwd=folder)
         expect("config.json" in done.stderr, done.stderr)
+    # a file of this format that is of no run; its tensors can be told all the same
+    alien = os.path.join(h.SOURCE, "tests", "checkpoints", "container-1.zfc")
+    expect(json.loads(h.run("inspect", alien, "--json").stdout)["valid"], "inspect of a file of no run")
+    for command in (("export", alien, "to"), ("generate", alien, "--prompt", "x")):
+        done = h.run(*command, code=4, cwd=folder)
+        expect("no checkpoint of a run" in done.stderr and os.listdir(folder) == ["empty"], done.stderr)
 
 
 if __name__ == "__main__":
