@@ -157,6 +157,11 @@ static enum zf_status absolute(const char **path, const struct source *s, struct
     while (p[0] == '.' && p[1] == '/' && p[2] && p[2] != '/') p += 2;
     char *here = getcwd(NULL, 0), *base = here, *whole = NULL;
     if (here && s->origin->directory && strcmp(s->origin->directory, ".")) base = zf_path_join(here, s->origin->directory);
+    char *plain = base && strstr(base, "/..") ? realpath(base, NULL) : NULL; /* one name, from wherever the file is named */
+    if (plain) {
+        if (base != here) free(base);
+        base = plain;
+    }
     if (base && (whole = strcmp(p, ".") ? zf_path_join(base, p) : strdup(base))) *path = zf_arena_strdup(s->arena, whole);
     bool failed = !whole || !*path;
     free(whole);

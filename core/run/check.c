@@ -3,8 +3,10 @@
 #include "core/base/plural.h"
 #include "core/base/show.h"
 #include "core/run/report.h"
+#include "core/run/resume.h"
 #include "core/run/setup.h"
 #include "core/run/train.h"
+#include "core/session/change.h"
 #include "core/telemetry/jsonl.h"
 
 #include <inttypes.h>
@@ -14,18 +16,32 @@
 /* What a start would find in the run directory. */
 struct outlook {
     const char *would, *text;
+    char from[600];    /* where it would go on */
     struct zf_err why; /* code: what a start would end with at once */
 };
+
+static enum zf_status look_for_checkpoint(struct outlook *l, const struct zf_options *o, struct zf_err *e)
+{
+    struct zf_options copy;
+    struct zf_resume r;
+    ZF_TRY(zf_options_copy(&copy, o, e));
+    enum zf_status s = zf_train_resume(&r, &copy, ZF_TRAIN_GO_ON, NULL, e);
+    if (!s) snprintf(l->from, sizeof l->from, "the run there would go on from %s, step %" PRIu64, r.path, r.step);
+    if (!s) zf_resume_close(&r);
+    zf_options_free(&copy);
+    return s;
+}
 
 static void look_ahead(struct outlook *l, const struct zf_options *o)
 {
     enum zf_train_start what = ZF_TRAIN_BEGIN;
     l->why = (struct zf_err){.code = ZF_OK};
     enum zf_status s = zf_train_look(o, false, &what, &l->why);
+    if (!s && what == ZF_TRAIN_GO_ON) s = look_for_checkpoint(l, o, &l->why);
     static const char *const would[] = {[ZF_TRAIN_BEGIN] = "begin", [ZF_TRAIN_GO_ON] = "continue", [ZF_TRAIN_OVER] = "nothing"};
-    static const char *const text[] = {
+    const char *const text[] = {
         [ZF_TRAIN_BEGIN] = "a fresh run would begin",
-        [ZF_TRAIN_GO_ON] = "the run there would go on from its newest checkpoint that is whole",
+        [ZF_TRAIN_GO_ON] = l->from,
         [ZF_TRAIN_OVER] =
             "it would change nothing, as the run there is over, and show its recording in a terminal; to train on raise steps, to "
             "train again take another directory with --set dir=NAME"};

@@ -31,11 +31,16 @@ static bool asked_to_stop(const struct zf_trainer *t)
     return *t->stop != 0;
 }
 
+static enum zf_status sign_of_life(struct zf_trainer *t, struct zf_err *e)
+{
+    zf_watch_take(t);
+    return zf_lock_beat(t->lock, t->step, e);
+}
+
 enum zf_status zf_trainer_between(void *trainer, struct zf_err *e)
 {
     struct zf_trainer *t = trainer;
-    zf_watch_take(t);
-    ZF_TRY(zf_lock_beat(t->lock, t->step, e));
+    ZF_TRY(sign_of_life(t, e));
     if (!asked_to_stop(t)) return ZF_OK;
     ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
     return zf_fail(e, ZF_STOPPED, NULL, "a signal asked to end");
@@ -48,14 +53,16 @@ static enum zf_status next_load(struct zf_loader *l, const struct zf_load **out,
     return *out ? ZF_OK : zf_fail(e, ZF_FORMAT, NULL, "the data ended before the last step; this is a mistake in the program");
 }
 
-/* Issues the micro-batches of a step, of which `load` is the first; ZF_STOPPED between two of them if a signal came. */
+/* Issues the micro-batches of a step, of which `load` is the first; ZF_STOPPED between two of them if a signal came. Not after the last one
+ * of a training step: with its gradients the CPU half's rows have moved, and such a step is finished. */
 static enum zf_status micro_batches(struct zf_trainer *t, struct zf_loader *l, const struct zf_load *load, bool backward, float scale,
                                     struct zf_err *e)
 {
     for (;;) {
-        if (backward && load->ends) zf_pipeline_last(&t->pipeline);
+        bool whole = backward && load->ends;
+        if (whole) zf_pipeline_last(&t->pipeline);
         ZF_TRY(zf_model_step(&t->model, &load->batch, backward, scale, t->pipeline.loss, e));
-        ZF_TRY(zf_trainer_between(t, e));
+        ZF_TRY(whole ? sign_of_life(t, e) : zf_trainer_between(t, e));
         if (load->ends) return ZF_OK;
         ZF_TRY(next_load(l, &load, e));
     }

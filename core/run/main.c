@@ -48,13 +48,23 @@ static void on_stop(int number)
     errno = saved;
 }
 
+static volatile sig_atomic_t usr1; /* how often it came */
+
+static void on_usr1(int number)
+{
+    (void)number;
+    usr1 = usr1 < 1000000 ? usr1 + 1 : 0;
+}
+
 /* For a run and its check: a closed terminal, a closed pipe or a full file must not end it, and an interrupt ends it in order. Other
  * commands die of these signals as everybody expects. */
 static void set_signals(void)
 {
-    struct sigaction ask = {.sa_handler = on_stop}, ignore = {.sa_handler = SIG_IGN};
+    struct sigaction ask = {.sa_handler = on_stop}, save = {.sa_handler = on_usr1, .sa_flags = SA_RESTART},
+                     ignore = {.sa_handler = SIG_IGN};
     sigaction(SIGINT, &ask, NULL);
     sigaction(SIGTERM, &ask, NULL);
+    sigaction(SIGUSR1, &save, NULL);
     sigaction(SIGHUP, &ignore, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL);
@@ -164,7 +174,7 @@ static enum zf_status watch(const struct zf_options *o, bool detach, struct zf_e
 static enum zf_status start(struct zf_options *o, const char *checkpoint, bool detach, bool take_over, struct zf_err *e)
 {
     struct zf_detach d = {.pipe = -1};
-    struct zf_train_how how = {.stop = &stop, .checkpoint = checkpoint, .take_over = take_over};
+    struct zf_train_how how = {.stop = &stop, .usr1 = &usr1, .checkpoint = checkpoint, .take_over = take_over};
     enum zf_train_start what;
     enum zf_status s = zf_train_look(o, take_over, &what, e);
     if (s == ZF_BUSY) return watch(o, detach, e);

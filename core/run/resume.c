@@ -6,6 +6,8 @@
 #include "core/pipeline/state.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
+#include "core/session/change.h"
+#include "core/session/rundir.h"
 #include "core/telemetry/jsonl.h"
 
 #include <inttypes.h>
@@ -23,35 +25,65 @@ static bool was_settled(const struct zf_options *o, enum zf_option_id id)
            (id == ZF_OPT_schedule_steps && !o->schedule_steps);
 }
 
+char *zf_resume_text(const struct zf_options *o)
+{
+    char *text = NULL;
+    size_t size;
+    struct zf_err ignored;
+    FILE *to = open_memstream(&text, &size);
+    bool fine = to && !zf_options_write(o, to, &ignored);
+    if (to) fclose(to);
+    if (fine) return text;
+    free(text);
+    return NULL;
+}
+
+/* The same option by several accounts: asked for now, and at the last start; as that start began, and when the checkpoint was written. */
+enum account { ASKED, THEN, RAN, SAVED, ACCOUNTS };
+
 struct merge {
-    struct zf_options *asked, then, saved; /* now; at the last start; when the checkpoint was written */
+    struct zf_options *of[ACCOUNTS]; /* that of ASKED becomes what the run goes on with */
+    struct zf_options next;          /* what it will be when the edits have been made */
+    json_t *names;                   /* of options that were edited and count from the next step on */
     FILE *edits, *refused;
     size_t edited, refusals;
 };
 
-static enum zf_status merge_one(struct merge *m, enum zf_option_id id, struct zf_err *e)
+/* What was edited since the last start is what differs from what was asked for then, and from what that start made of it: RUN/run.cfg may
+ * be the file that is given now. */
+static enum zf_status merge_text(struct merge *m, enum zf_option_id id, char *const text[ACCOUNTS], struct zf_err *e)
 {
     const struct zf_option *row = &zf_option_table[id];
-    char *asked = zf_options_get_text(m->asked, id), *then = zf_options_get_text(&m->then, id), *saved = zf_options_get_text(&m->saved, id);
-    enum zf_status s = asked && then && saved ? ZF_OK : zf_fail_memory(e, "the options");
-    bool edited = !s && strcmp(asked, then) != 0 && !was_settled(m->asked, id);
-    bool live = row->when != ZF_WHEN_RESTART;
-    if (!s && edited && live && strcmp(asked, saved)) {
-        char *word = zf_command_join((const char *const[]){asked}, 1);
-        fprintf(m->edits, " %s %s", row->name, word ? word : asked);
-        m->edited++;
-        free(word);
-    } else if (!s && edited && !live && zf_option_free_to_change(id)) {
-        if (id != ZF_OPT_dir && id != ZF_OPT_resume)
-            fprintf(stderr, "zenflow-console: note: %s %s -> %s, as run.cfg says now\n", row->name, then, asked);
-    } else if (!s && edited && !live) {
-        fprintf(m->refused, "%s%s %s -> %s", m->refusals++ ? ", " : "", row->name, then, asked);
+    const char *asked = text[ASKED];
+    bool live = row->when != ZF_WHEN_RESTART, place = id == ZF_OPT_dir || id == ZF_OPT_resume, may = zf_option_free_to_change(id);
+    bool edited = !place && strcmp(asked, text[THEN]) != 0 && strcmp(asked, text[RAN]) != 0 && !was_settled(m->of[ASKED], id);
+    const char *goes_on = may ? text[RAN] : text[SAVED]; /* a start alone changes it, and the last one may have */
+    if (place || (edited && !live && may)) goes_on = asked;
+    if (edited && live) {
+        json_array_append_new(m->names, json_string(row->name));
+        if (strcmp(asked, goes_on)) {
+            char *word = zf_command_join(&asked, 1);
+            fprintf(m->edits, " %s %s", row->name, word ? word : asked);
+            m->edited++;
+            free(word);
+        }
+    } else if (edited && may) {
+        fprintf(stderr, "zenflow-console: note: %s %s -> %s, as run.cfg says now\n", row->name, text[RAN], asked);
+    } else if (edited && strcmp(asked, goes_on)) {
+        fprintf(m->refused, "%s%s %s -> %s", m->refusals++ ? ", " : "", row->name, goes_on, asked);
     }
-    if (!s && (!edited || live) && id != ZF_OPT_dir && id != ZF_OPT_resume && strcmp(asked, saved))
-        s = zf_options_set(m->asked, row->name, saved, &m->saved.origin[id], e);
-    free(asked);
-    free(then);
-    free(saved);
+    if (!strcmp(asked, goes_on)) return ZF_OK;
+    if (!edited) ZF_TRY(zf_options_set(&m->next, row->name, goes_on, &m->of[SAVED]->origin[id], e));
+    return zf_options_set(m->of[ASKED], row->name, goes_on, &m->of[SAVED]->origin[id], e);
+}
+
+static enum zf_status merge_one(struct merge *m, enum zf_option_id id, struct zf_err *e)
+{
+    char *text[ACCOUNTS];
+    bool all = true;
+    for (int i = 0; i < ACCOUNTS; i++) all &= (text[i] = zf_options_get_text(m->of[i], id)) != NULL;
+    enum zf_status s = all ? merge_text(m, id, text, e) : zf_fail_memory(e, "the options");
+    for (int i = 0; i < ACCOUNTS; i++) free(text[i]);
     return s;
 }
 
@@ -66,41 +98,68 @@ static enum zf_status read_options(struct zf_options *o, const char *text, const
     return s;
 }
 
-static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, const char *run, struct zf_err *e)
+/* Of the newest start. Runs of versions that did not keep it: RUN/run.cfg. */
+static const char *text_of_start(const struct zf_resume *r, const char *name)
 {
-    char *start = zf_path_join(run, "run.cfg"), *refused = NULL, *edits = NULL;
-    const char *text = zf_json_text(r->file.info, "run_cfg", NULL);
+    const char *text = NULL;
+    for (size_t i = 0; i < json_array_size(r->entries); i++) text = zf_json_text(json_array_get(r->entries, i), name, text);
+    return text;
+}
+
+static enum zf_status merge_all(struct zf_resume *r, struct merge *m, const char *run, struct zf_err *e)
+{
+    char *refused = NULL, *edits = NULL;
     size_t size;
-    struct merge m = {.asked = o};
-    if (!text) {
-        free(start);
-        return zf_fail(e, ZF_FORMAT, r->path,
-                       "it does not say under which options it was written (`run_cfg`); another checkpoint is needed");
-    }
-    enum zf_status s = start ? read_options(&m.then, NULL, start, e) : zf_fail_memory(e, run);
-    if (!s && (s = read_options(&m.saved, text, r->path, e))) zf_options_free(&m.then);
-    free(start);
-    ZF_TRY(s);
-    m.edits = open_memstream(&edits, &size);
-    m.refused = open_memstream(&refused, &size);
-    if (!m.edits || !m.refused) s = zf_fail_memory(e, "the options");
-    for (int i = 0; !s && i < ZF_OPTIONS; i++) s = merge_one(&m, (enum zf_option_id)i, e);
-    if (m.edits) fclose(m.edits);
-    if (m.refused) fclose(m.refused);
-    if (!s && m.refusals)
+    enum zf_status s = ZF_OK;
+    m->edits = open_memstream(&edits, &size);
+    m->refused = open_memstream(&refused, &size);
+    m->names = json_array();
+    if (!m->edits || !m->refused || !m->names) s = zf_fail_memory(e, "the options");
+    for (int i = 0; !s && i < ZF_OPTIONS; i++) s = merge_one(m, (enum zf_option_id)i, e);
+    if (m->edits) fclose(m->edits);
+    if (m->refused) fclose(m->refused);
+    if (!s && m->refusals)
         s = zf_fail(
             e, ZF_DIFFERENT, run,
             "%s: that is part of what the run is, and cannot change while it goes on; take it back, or begin another run with --set "
             "dir=NAME",
             refused);
-    if (!s && m.edited && asprintf(&r->edits, "set!%s", edits) < 0) {
+    if (!s && m->edited && asprintf(&r->edits, "set!%s", edits) < 0) {
         r->edits = NULL;
         s = zf_fail_memory(e, "the options");
     }
+    r->edited = m->names;
+    if (!s && !(r->run_cfg = zf_resume_text(&m->next))) s = zf_fail_memory(e, "the options");
     free(edits);
     free(refused);
-    zf_options_free(&m.then);
-    zf_options_free(&m.saved);
+    return s;
+}
+
+static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, const char *run, struct zf_err *e)
+{
+    char *start = zf_path_join(run, "run.cfg");
+    const char *text = zf_json_text(r->file.info, "run_cfg", NULL);
+    struct zf_options then, ran, saved;
+    struct merge m = {.of = {o, &then, &ran, &saved}};
+    if (!text) {
+        free(start);
+        return zf_fail(e, ZF_FORMAT, r->path,
+                       "it does not say under which options it was written (`run_cfg`); another checkpoint is needed");
+    }
+    enum zf_status s = start ? ZF_OK : zf_fail_memory(e, run);
+    int read = 0;
+    const char *const texts[] = {text_of_start(r, "asked"), text_of_start(r, "run_cfg"), text};
+    const char *const names[] = {start, start, r->path};
+    for (int i = THEN; !s && i < ACCOUNTS; i++) {
+        s = read_options(m.of[i], texts[i - 1], names[i - 1], e);
+        read += !s;
+    }
+    free(start);
+    if (!s && !(s = zf_options_copy(&m.next, o, e))) {
+        s = merge_all(r, &m, run, e);
+        zf_options_free(&m.next);
+    }
+    for (int i = THEN; i < THEN + read; i++) zf_options_free(m.of[i]);
     return s;
 }
 
@@ -116,31 +175,49 @@ static enum zf_status choose(struct zf_resume *r, const char *run, const char *f
     return s;
 }
 
-/* Attempts so far, and how far they came. */
-static void look_back(struct zf_resume *r)
+static enum zf_status check_run(const struct zf_resume *r, const struct zf_run_facts *f, const char *run, struct zf_err *e)
 {
+    const char *of = zf_json_text(r->file.info, "run", f->run);
+    if (!strcmp(of, f->run)) return ZF_OK;
+    return zf_fail(e, ZF_DIFFERENT, r->path,
+                   "it is a checkpoint of another run than the one in %s; to train on from its weights export it, and begin a run with "
+                   "--set path=EXPORT --set dir=NAME",
+                   run);
+}
+
+/* Attempts so far, how far they came, and where the checkpoint stands among what they wrote. */
+static void look_back(struct zf_resume *r, uint64_t last_step)
+{
+    const char *slash = strrchr(r->path, '/'), *name = slash ? slash + 1 : r->path;
     r->attempt = 1;
+    r->last_step = last_step;
+    r->written = json_array_size(r->entries);
     for (size_t i = 0; i < json_array_size(r->entries); i++) {
         const json_t *v = json_array_get(r->entries, i);
-        const char *type = zf_json_text(v, "type", "");
-        double step = fmax(zf_json_number(v, "step", 0), zf_json_number(v, "from_step", 1) - 1);
+        const char *type = zf_json_text(v, "type", ""), *file = zf_json_text(v, "file", "");
+        double step = fmax(fmax(zf_json_number(v, "step", 0), zf_json_number(v, "reached", 0)), zf_json_number(v, "from_step", 1) - 1);
+        bool ours = !strcmp(type, "checkpoint") && (slash = strrchr(file, '/')) && !strcmp(slash + 1, name);
         r->attempt += !strcmp(type, "start") || !strcmp(type, "resume");
         if (step < 9e15 && (uint64_t)step > r->last_step && strcmp(type, "at") != 0) r->last_step = (uint64_t)step;
+        if (ours && zf_json_number(v, "step", -1) == (double)r->step) r->written = i;
     }
 }
 
 enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const char *run, const char *from, struct zf_err *e)
 {
+    struct zf_run_facts f;
     *r = (struct zf_resume){0};
+    ZF_TRY(zf_rundir_look(&f, run, NULL, e));
     ZF_TRY(choose(r, run, from, e));
     if (!r->path) return ZF_OK;
     double step = zf_json_number(r->file.info, "step", -1);
-    enum zf_status s = zf_journal_read(&r->entries, run, NULL, e);
+    enum zf_status s = check_run(r, &f, run, e);
+    if (!s) s = zf_journal_read(&r->entries, run, NULL, e);
     if (!s && (step < 0 || step > 9e15))
         s = zf_fail(e, ZF_FORMAT, r->path, "it does not say of which step it is; another checkpoint is needed");
     if (!s) {
         r->step = (uint64_t)step;
-        look_back(r);
+        look_back(r, f.last_step);
         s = merge_options(r, o, run, e);
     }
     if (s) zf_resume_close(r);
@@ -151,6 +228,8 @@ void zf_resume_close(struct zf_resume *r)
 {
     if (r->path) zf_ckpt_close(&r->file);
     json_decref(r->entries);
+    json_decref(r->edited);
+    free(r->run_cfg);
     free(r->path);
     free(r->edits);
     *r = (struct zf_resume){0};
@@ -186,6 +265,7 @@ enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *
         if (path && !(t->best.path = strdup(path))) return zf_fail_memory(e, path);
     }
     t->save.moment = (struct zf_moment){t->step, t->drains};
+    t->save.bytes = r->file.size;
     zf_pace_resume(t, (uint32_t)count_of(o, "update_interval"), r->entries, r->last_step);
     return ZF_OK;
 }
@@ -260,19 +340,80 @@ static bool is_repeated(const char *command)
     return does;
 }
 
+static bool names(const json_t *list, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (!strcmp(zf_option_table[zf_option_id(zf_option_find(name))].name, json_string_value(json_array_get(list, i)))) return true;
+    return false;
+}
+
+/* Was the option edited in run.cfg after entry `i` was written? That wins. */
+static bool was_edited(const struct zf_resume *r, size_t i, const char *name)
+{
+    if (!zf_option_find(name)) return false;
+    while (++i < json_array_size(r->entries))
+        if (names(json_object_get(json_array_get(r->entries, i), "edited"), name)) return true;
+    return names(r->edited, name);
+}
+
+/* What is left of a command that was done. To be freed; NULL: nothing. */
+static char *without_edited(const struct zf_resume *r, size_t i, const char *command)
+{
+    struct zf_command c;
+    struct zf_err ignored;
+    const char *words[ZF_COMMAND_WORDS + 1] = {"set!"};
+    size_t n = 1;
+    char *left = NULL;
+    bool pairs = !zf_command_parse(&c, command, &ignored) && c.row->arguments == ZF_ARGS_PAIRS;
+    for (size_t k = 0; pairs && k + 1 < c.count; k += 2)
+        if (!was_edited(r, i, c.word[k])) {
+            words[n++] = c.word[k];
+            words[n++] = c.word[k + 1];
+        }
+    if (!pairs || n == c.count + 1)
+        left = strdup(command);
+    else if (n > 1)
+        left = zf_command_join(words, n);
+    zf_command_free(&c);
+    return left;
+}
+
+static enum zf_status repeat_one(const struct zf_resume *r, size_t i, struct zf_trainer *t, struct zf_err *e)
+{
+    const json_t *v = json_array_get(r->entries, i);
+    const char *type = zf_json_text(v, "type", ""), *command = zf_json_text(v, "command", ""), *by = zf_json_text(v, "by", ""),
+               *user = zf_json_text(v, "user", ""), *edits = zf_json_text(v, "edits", NULL);
+    static const char *const elsewhere[] = {"at", "auto", "file"}; /* done again by [at] and what was put off, zf_pace, the starts */
+    uint64_t from = edits ? count_of(v, "step") + 1 : count_of(v, "from_step");
+    bool put_off = !strcmp(type, "at"), done = !strcmp(type, "change") || !strcmp(type, "command");
+    for (size_t k = 0; done && k < sizeof elsewhere / sizeof *elsewhere; k++) done = strcmp(by, elsewhere[k]) != 0;
+    if (from <= r->step || (!put_off && !edits && !(done && is_repeated(command)))) return ZF_OK;
+    if (from == r->step + 1 && i < r->written && zf_session_has_begun(t->session)) return ZF_OK;
+    /* what was put off and not yet done is no change that was made: it stays */
+    char *left = put_off && from > r->last_step ? strdup(command) : without_edited(r, i, edits ? edits : command);
+    if (!left) return ZF_OK;
+    /* what is put off or edited is written down when it is done; the rest stands in the journal already */
+    enum zf_status s = zf_session_repeat(t->session, from, left, edits ? "file" : by, user, !put_off && !edits, e);
+    free(left);
+    return s;
+}
+
 enum zf_status zf_resume_commands(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e)
 {
     const char *user = getenv("USER");
-    for (size_t i = 0; i < json_array_size(r->entries); i++) {
-        const json_t *v = json_array_get(r->entries, i);
-        const char *type = zf_json_text(v, "type", ""), *command = zf_json_text(v, "command", ""), *by = zf_json_text(v, "by", "");
-        uint64_t from = count_of(v, "from_step");
-        bool put_off = !strcmp(type, "at"), done = !strcmp(type, "change") || !strcmp(type, "command");
-        if (from <= r->step || (!put_off && (!done || !strcmp(by, "at") || !strcmp(by, "auto") || !is_repeated(command)))) continue;
-        /* what is put off is written down when it is done; the rest stands in the journal already */
-        ZF_TRY(zf_session_repeat(t->session, from, command, put_off ? "at" : by, zf_json_text(v, "user", ""), !put_off, e));
-    }
+    ZF_TRY(zf_session_restore(t->session, json_object_get(r->file.info, "session"), r->step, e));
+    for (size_t i = 0; i < json_array_size(r->entries); i++) ZF_TRY(repeat_one(r, i, t, e));
     return r->edits ? zf_session_repeat(t->session, r->step + 1, r->edits, "file", user ? user : "", false, e) : ZF_OK;
+}
+
+json_t *zf_resume_entry(const struct zf_resume *r, const struct zf_trainer *t)
+{
+    const char *user = getenv("USER");
+    json_t *o = json_pack("{ss sI ss sI sI sI sO*}", "type", "resume", "step", (json_int_t)t->step, "checkpoint", r->path, "attempt",
+                          (json_int_t)r->attempt, "steps", (json_int_t)t->setup->steps, "reached", (json_int_t)r->last_step, "edited",
+                          json_array_size(r->edited) ? r->edited : NULL);
+    if (o && r->edits) json_object_update_new(o, json_pack("{ss ss}", "edits", r->edits, "user", user ? user : ""));
+    return o;
 }
 
 void zf_resume_tell(const struct zf_resume *r, struct zf_trainer *t)

@@ -13,7 +13,10 @@ struct zf_resume {
     char *path;                        /* of it; NULL: nothing to go on from */
     json_t *entries;                   /* of the journal */
     char *edits;                       /* "set NAME VALUE ...": edited in run.cfg, possible while a run goes on; NULL: nothing */
+    json_t *edited;                    /* names of those options, and of those that were edited to what they were at the checkpoint */
+    char *run_cfg;                     /* the options when the edits are made: RUN/run.cfg */
     uint64_t step, attempt, last_step; /* of the checkpoint; which attempt this is; how far the run had come */
+    size_t written;                    /* entries before the checkpoint's own */
 };
 
 /* Finds the checkpoint (`from`; NULL: the newest that is whole), and makes `o`, the options as they are asked for now, what they were when
@@ -27,6 +30,9 @@ void zf_resume_close(struct zf_resume *r); /* zeroed is fine */
 enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
 enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
 enum zf_status zf_resume_commands(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
+/* The journal's entry of this attempt; NULL: no memory. */
+json_t *zf_resume_entry(const struct zf_resume *r, const struct zf_trainer *t);
+char *zf_resume_text(const struct zf_options *o); /* a run.cfg of them; to be freed; NULL: no memory */
 /* Whether the machine gives the same bits as the one that wrote it: else a note. */
 void zf_resume_tell(const struct zf_resume *r, struct zf_trainer *t);
 

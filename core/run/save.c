@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/pipeline/state.h"
+#include "core/run/resume.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 
@@ -58,31 +59,19 @@ static json_t *trainer_facts(const struct zf_trainer *t)
     return o;
 }
 
-static char *options_text(const struct zf_options *o)
-{
-    char *text = NULL;
-    size_t size;
-    struct zf_err ignored;
-    FILE *to = open_memstream(&text, &size);
-    bool fine = to && !zf_options_write(o, to, &ignored);
-    if (to) fclose(to);
-    if (fine) return text;
-    free(text);
-    return NULL;
-}
-
 static json_t *info_of(struct zf_trainer *t)
 {
-    char now[96], *options = options_text(t->o);
+    char now[96], *options = zf_resume_text(t->o);
     struct zf_device_info device;
     t->device->type->info(t->device, &device);
     json_t *o =
-        json_pack("{s:s s:s s:I s:I s:s s:I s:s*}", "program", "zenflow-console " ZF_VERSION, "time",
+        json_pack("{s:s s:s s:s s:I s:I s:s s:I s:s*}", "program", "zenflow-console " ZF_VERSION, "run", t->id, "time",
                   zf_time_text(zf_wall_clock(), now, sizeof now), "step", (json_int_t)t->step, "steps", (json_int_t)t->setup->steps,
                   "dtype", zf_dtype_name(t->model.dtype), "rows", (json_int_t)(t->step * (uint64_t)t->o->batch_size), "run_cfg", options);
-    json_t *more = json_pack("{s:o* s:O* s:o* s:o* s:{s:s s:s s:s}}", "options", zf_options_json(t->o), "config", t->setup->config_json,
-                             "trainer", trainer_facts(t), "pipeline", zf_state_facts(&t->pipeline), "machine", "device",
-                             t->device->type->name, "instructions", device.isa, "products", device.products);
+    json_t *more =
+        json_pack("{s:o* s:O* s:o* s:o* s:o* s:{s:s s:s s:s}}", "options", zf_options_json(t->o), "config", t->setup->config_json,
+                  "trainer", trainer_facts(t), "session", zf_session_state(t->session), "pipeline", zf_state_facts(&t->pipeline), "machine",
+                  "device", t->device->type->name, "instructions", device.isa, "products", device.products);
     bool fine = options && o && more && json_object_get(more, "pipeline") && !json_object_update(o, more);
     free(options);
     json_decref(more);
@@ -92,6 +81,23 @@ static json_t *info_of(struct zf_trainer *t)
 }
 
 /* ---- a file ---- */
+
+/* As many bytes as the last one and an eighth, or all that the first one could take: a disk that is nearly full is told before minutes of
+ * compressing. */
+static enum zf_status check_room(const struct zf_trainer *t, const struct zf_state *s, const char *path, struct zf_err *e)
+{
+    struct statvfs disk;
+    uint64_t wanted = t->save.bytes + t->save.bytes / 8;
+    for (size_t i = 0; i < s->count && !t->save.bytes; i++)
+        wanted += (uint64_t)s->list[i].rows * s->list[i].cols * zf_state_type_bytes(s->list[i].type);
+    char *folder = zf_path_directory(path), need[32], have[32];
+    bool known = folder && !statvfs(folder, &disk);
+    uint64_t room = known ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
+    free(folder);
+    if (wanted <= room) return ZF_OK;
+    return zf_fail(e, ZF_IO, path, "about %s are needed, and %s are free there; make room, or lower `keep`",
+                   zf_bytes_text(wanted, need, sizeof need), zf_bytes_text(room, have, sizeof have));
+}
 
 static enum zf_status write_file(struct zf_trainer *t, const char *path, struct zf_ckpt_counts *counts, struct zf_err *e)
 {
@@ -103,7 +109,8 @@ static enum zf_status write_file(struct zf_trainer *t, const char *path, struct 
     struct zf_device_info device;
     t->device->type->info(t->device, &device);
     ZF_TRY(zf_state_open(&state, &t->pipeline, e));
-    enum zf_status s = zf_pool_new(&pool, device.threads, e);
+    enum zf_status s = check_room(t, &state, path, e);
+    if (!s) s = zf_pool_new(&pool, device.threads, e);
     struct zf_ckpt_options o = {.level = (int)t->o->compression_level, .pool = pool, .finite = true, .drop_pages = true, .counts = counts};
     if (!s) s = zf_ckpt_create(&w, path, &o, e);
     for (size_t i = 0; !s && i < state.count; i++) s = put_piece(t, &state, &state.list[i], w, &buffer, &room, e);
@@ -137,19 +144,6 @@ static enum zf_status path_of(const struct zf_trainer *t, const char *run, const
     return s ? s : *out ? ZF_OK : zf_fail_memory(e, run);
 }
 
-/* Twice the last one's bytes, or what the state takes raw: a disk that is nearly full is told before hours of compressing. */
-static enum zf_status check_room(const char *path, uint64_t wanted, struct zf_err *e)
-{
-    struct statvfs disk;
-    char *folder = zf_path_directory(path), need[32], have[32];
-    bool known = folder && !statvfs(folder, &disk);
-    uint64_t room = known ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
-    free(folder);
-    if (wanted <= room) return ZF_OK;
-    return zf_fail(e, ZF_IO, path, "about %s are needed, and %s are free there; make room, or lower `keep`",
-                   zf_bytes_text(wanted, need, sizeof need), zf_bytes_text(room, have, sizeof have));
-}
-
 static enum zf_status record(struct zf_trainer *t, const char *path, const struct zf_ckpt_counts *c, double seconds, struct zf_err *e)
 {
     char bytes[32];
@@ -168,7 +162,6 @@ enum zf_status zf_trainer_save(struct zf_trainer *t, const char *name, char **ou
     char *run = zf_trainer_place(t), *path = NULL;
     zf_session_doing(t->session, "saving");
     enum zf_status s = run ? path_of(t, run, name, &path, e) : zf_fail_memory(e, t->run);
-    if (!s) s = check_room(path, t->save.bytes + t->save.bytes / 8, e);
     if (!s) s = write_file(t, path, &counts, e);
     if (!s) {
         t->save.at = zf_clock();
@@ -201,7 +194,7 @@ bool zf_save_or_warn(struct zf_trainer *t)
     t->save.failed = wait;
     t->save.again = t->step + wait;
     zf_record_text(t, "warning", "unsaved since step %" PRIu64 ": %s: %s; training goes on, and it is tried again after step %" PRIu64,
-                   t->save.moment.drains ? t->save.moment.step : 0, e.where, e.message, t->save.again);
+                   t->save.moment.drains ? t->save.moment.step : 0, e.where[0] ? e.where : "the state", e.message, t->save.again);
     return false;
 }
 
@@ -210,6 +203,14 @@ void zf_save_due(struct zf_trainer *t)
     const struct zf_options *o = t->o;
     bool again = t->save.failed && t->step >= t->save.again, every = o->save_every && t->step % (uint64_t)o->save_every == 0,
          minutes = o->save_minutes > 0 && !t->save.failed && zf_clock() - t->save.at >= 60 * o->save_minutes;
-    if (again || every || minutes || t->save.asked) zf_save_or_warn(t);
-    t->save.asked = false;
+    bool asked = t->save.heard != *t->usr1;
+    t->save.heard = *t->usr1;
+    if (again || every || minutes || asked) zf_save_or_warn(t);
+}
+
+void zf_save_asked(struct zf_trainer *t)
+{
+    if (t->save.heard == *t->usr1) return;
+    t->save.heard = *t->usr1;
+    zf_save_or_warn(t);
 }

@@ -14,6 +14,7 @@ struct zf_trainer;
 enum zf_status zf_trainer_save(struct zf_trainer *t, const char *name, char **out, struct zf_err *e);
 /* In the middle of a run: a full disk costs this checkpoint, not the run. It is tried again after some steps, more and more of them. */
 bool zf_save_or_warn(struct zf_trainer *t);
-void zf_save_due(struct zf_trainer *t); /* after a step: save_every, save_minutes, what is owed */
+void zf_save_due(struct zf_trainer *t);   /* after a step: save_every, save_minutes, SIGUSR1, what failed before */
+void zf_save_asked(struct zf_trainer *t); /* while the run waits: SIGUSR1 alone */
 
 #endif

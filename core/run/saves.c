@@ -159,6 +159,24 @@ enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, 
     return status;
 }
 
+/* NAME.zfc.tmp-PID, as zf_file_begin calls what is not yet whole. */
+static bool is_unfinished(const char *name)
+{
+    static const char sign[] = ".zfc.tmp-";
+    const char *at = strstr(name, sign), *digits = at ? at + sizeof sign - 1 : "";
+    return at && at > name && *digits && !digits[strspn(digits, "0123456789")];
+}
+
+void zf_saves_sweep(const char *run)
+{
+    char *folder = zf_path_join(run, "checkpoints");
+    DIR *d = folder ? opendir(folder) : NULL;
+    for (struct dirent *f; d && (f = readdir(d));)
+        if (is_unfinished(f->d_name)) unlinkat(dirfd(d), f->d_name, 0);
+    if (d) closedir(d);
+    free(folder);
+}
+
 void zf_saves_keep(const char *run, size_t keep)
 {
     struct saves s;

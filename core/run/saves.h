@@ -16,6 +16,8 @@ void zf_saves_warn(void *ctx, const struct zf_err *why); /* such a `note`: a war
  */
 typedef enum zf_status zf_saves_visit(void *ctx, const char *path, bool left, struct zf_err *e);
 enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, struct zf_err *e);
+/* Takes away what is left of checkpoints whose trainer died while it wrote them. Under the run's lock. */
+void zf_saves_sweep(const char *run);
 /* Takes away all but the `keep` newest of those that the run named itself, step-NUMBER.zfc, and wrote itself. */
 void zf_saves_keep(const char *run, size_t keep);
 /* A line each, the newest first: "step-00000500.zfc  12.3 MiB  2026-01-31 12:00:00". To be freed; NULL: no memory. */

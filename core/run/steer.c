@@ -190,6 +190,7 @@ static enum zf_status idle(void *ctx, struct zf_err *e)
     struct zf_trainer *t = ctx;
     if (zf_session_clients(t->session)) t->lonely = zf_clock();
     zf_lock_paused(t->lock, true);
+    zf_save_asked(t);
     if (t->ill && zf_clock() - t->lonely >= t->o->grace) return zf_fail(e, ZF_NUMERIC, NULL, "nobody answered");
     return zf_trainer_between(t, e);
 }

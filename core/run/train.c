@@ -6,6 +6,7 @@
 #include "core/config/run_cfg.h"
 #include "core/run/locate.h"
 #include "core/run/save.h"
+#include "core/run/saves.h"
 #include "core/run/steer.h"
 #include "core/run/trainer.h"
 #include "core/session/rundir.h"
@@ -126,21 +127,30 @@ static enum zf_status resolve(struct zf_options *o, const struct zf_setup *s, st
     return ZF_OK;
 }
 
-static enum zf_status write_run_cfg(const struct zf_options *o, const char *run, struct zf_err *e)
+static enum zf_status write_run_cfg(const char *text, const char *run, struct zf_err *e)
 {
-    char *text = NULL, *path = zf_path_join(run, "run.cfg");
-    size_t size = 0;
-    FILE *f = path ? open_memstream(&text, &size) : NULL;
-    enum zf_status s = f ? zf_options_write(o, f, e) : zf_fail_memory(e, "run.cfg");
-    if (f) fclose(f);
-    if (!s) s = zf_file_write_atomic(path, text, size, e);
-    free(text);
+    char *path = zf_path_join(run, "run.cfg");
+    enum zf_status s = path ? zf_file_write_atomic(path, text, strlen(text), e) : zf_fail_memory(e, run);
     free(path);
     return s;
 }
 
+/* The first entry of an attempt, with what was asked for and what came of it: the next start tells by them what was edited in between. */
+static enum zf_status write_first(struct zf_trainer *t, const struct zf_run_identity *who, const char *asked, struct zf_err *e)
+{
+    char *text = t->resume ? strdup(t->resume->run_cfg) : zf_resume_text(t->o);
+    json_t *first = t->resume ? zf_resume_entry(t->resume, t) : zf_run_start_entry(who, t->setup->steps);
+    bool whole = text && first && !json_object_update_new(first, json_pack("{ss ss}", "asked", asked, "run_cfg", text));
+    if (whole && !t->resume) snprintf(t->id, sizeof t->id, "%s", json_string_value(json_object_get(first, "run")));
+    enum zf_status s = whole ? zf_journal_append(t->journal, json_incref(first), e) : zf_fail_memory(e, t->run);
+    json_decref(first);
+    if (!s) s = write_run_cfg(text, t->run, e);
+    free(text);
+    return s;
+}
+
 /* Directory, lock, files: from here on the run exists. */
-static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identity *who, bool take_over, struct zf_err *e)
+static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identity *who, const char *asked, bool take_over, struct zf_err *e)
 {
     struct zf_run_facts facts;
     const struct zf_memory_limits *l = &t->setup->limits;
@@ -153,11 +163,9 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     if (facts.state != (t->resume ? ZF_RUNDIR_OURS : ZF_RUNDIR_NEW) || (t->resume && facts.attempts + 1 != t->resume->attempt))
         return zf_fail(e, ZF_BUSY, t->run, "another trainer began a run there a moment ago; nothing of it was touched");
     ZF_TRY(zf_journal_open(&t->journal, t->run, e));
-    json_t *first = t->resume ? json_pack("{ss sI ss sI sI}", "type", "resume", "step", (json_int_t)t->step, "checkpoint", t->resume->path,
-                                          "attempt", (json_int_t)t->resume->attempt, "steps", (json_int_t)t->setup->steps)
-                              : zf_run_start_entry(who, t->setup->steps); /* first of all: it makes the directory ours */
-    ZF_TRY(zf_journal_append(t->journal, first, e));
-    ZF_TRY(write_run_cfg(t->o, t->run, e));
+    snprintf(t->id, sizeof t->id, "%s", facts.run);
+    ZF_TRY(write_first(t, who, asked, e)); /* first of all: it makes the directory ours */
+    zf_saves_sweep(t->run);
     char *metrics = zf_path_join(t->run, "metrics.jsonl"), *log = zf_path_join(t->run, "trainer.log");
     enum zf_status s = metrics && log ? ZF_OK : zf_fail_memory(e, "a path");
     if (!s && t->resume) s = zf_metrics_cut(metrics, t->step, e);
@@ -226,7 +234,22 @@ static const char *end_text(const struct zf_trainer *t, enum zf_end end, char *b
 static enum zf_status last_save(struct zf_trainer *t, struct zf_err *e)
 {
     bool saved = t->save.path && t->save.moment.step == t->step && t->save.moment.drains == t->drains;
-    return saved ? ZF_OK : zf_trainer_save(t, NULL, NULL, e);
+    enum zf_status s = saved ? ZF_OK : zf_trainer_save(t, NULL, NULL, e);
+    if (!s || s == ZF_NUMERIC) return s;
+    const struct zf_err why = *e;
+    if (!t->save.moment.drains) return zf_fail(e, s, why.where, "%s; there is no checkpoint to go on from", why.message);
+    return zf_fail(e, s, why.where, "%s; the next start goes on from step %" PRIu64, why.message, t->save.moment.step);
+}
+
+/* Whatever cannot be saved because it is not finite: the weights may be, and if not their export names the one that is not. */
+static enum zf_status save_and_export(struct zf_trainer *t, bool ill, struct zf_err *e)
+{
+    enum zf_status saved = ill && t->save.moment.step == t->step ? ZF_OK : last_save(t, e), s = saved;
+    struct zf_err why = *e;
+    if (!saved || saved == ZF_NUMERIC) s = zf_trainer_export(t, false, e);
+    if (!s && saved) zf_record_text(t, "warning", "the weights are exported; the state was not saved: %s", why.message);
+    if (s && s != ZF_NUMERIC) s = e->code = ZF_IO;
+    return s;
 }
 
 /* What every way of ending has in common: a checkpoint, an export of the weights as they are, and a last line. */
@@ -244,9 +267,7 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     const char *text = end_text(t, end, why, sizeof why);
     bool ill = end == ZF_END_NONFINITE;
     if (text && !ill) zf_record_text(t, "note", "%s", text);
-    enum zf_status s = ill && t->save.moment.step == t->step ? ZF_OK : last_save(t, e);
-    if (!s) s = zf_trainer_export(t, false, e);
-    if (s && s != ZF_NUMERIC) s = e->code = ZF_IO;
+    enum zf_status s = save_and_export(t, ill, e);
     if (s || ill) {
         zf_nonfinite_done(t, s ? e : NULL, done, sizeof done);
         zf_record_text(t, "error", "%s%s%s", ill ? text : "", ill ? "; " : "", done);
@@ -315,9 +336,10 @@ static enum zf_status check_disk(const struct zf_setup *s, const char *run, stru
 }
 
 static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who,
-                            const struct zf_resume *resume, const struct zf_train_how *how, struct zf_err *e)
+                            const struct zf_resume *resume, const char *asked, const struct zf_train_how *how, struct zf_err *e)
 {
-    struct zf_trainer t = {.setup = setup, .o = o, .stop = how->stop, .run = run, .resume = resume, .place = -1, .began = zf_clock()};
+    struct zf_trainer t = {
+        .setup = setup, .o = o, .stop = how->stop, .usr1 = how->usr1, .run = run, .resume = resume, .place = -1, .began = zf_clock()};
     t.started = t.save.at = t.began;
     enum zf_end end = ZF_END_DONE;
     char unheard[768] = "";
@@ -325,7 +347,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
     enum zf_status s = check_disk(setup, run, e);
     if (!s) s = open_devices(&t, e);
     if (!s) s = open_model(&t, e); /* all memory is taken before anything is written */
-    if (!s) s = open_run(&t, who, how->take_over, e);
+    if (!s) s = open_run(&t, who, asked, how->take_over, e);
     if (!s) s = zf_steer_open(&t, o, unheard, sizeof unheard, e);
     if (!s && resume) s = zf_resume_commands(resume, &t, e);
     zf_hf_close(&setup->hf); /* the weights are copied: their files need not stay mapped */
@@ -356,8 +378,8 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
 }
 
 /* What there is to go on from; r->path NULL: a fresh run. */
-static enum zf_status find_resume(struct zf_resume *r, struct zf_options *o, enum zf_train_start what, const char *checkpoint,
-                                  struct zf_err *e)
+enum zf_status zf_train_resume(struct zf_resume *r, struct zf_options *o, enum zf_train_start what, const char *checkpoint,
+                               struct zf_err *e)
 {
     *r = (struct zf_resume){0};
     if (what == ZF_TRAIN_BEGIN && checkpoint)
@@ -374,9 +396,9 @@ enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how
     struct zf_setup setup = {0};
     struct zf_run_identity who;
     struct zf_resume resume = {0};
-    char *model = NULL, *data = NULL;
+    char *model = NULL, *data = NULL, *asked = zf_resume_text(o);
     enum zf_train_start what = ZF_TRAIN_BEGIN;
-    enum zf_status s = identity(o, &who, &model, &data, e);
+    enum zf_status s = asked ? identity(o, &who, &model, &data, e) : zf_fail_memory(e, "the options");
     if (!s) s = look_before(o, o->dir, &who, how->take_over, &what, e);
     if (!s && what == ZF_TRAIN_OVER && how->checkpoint) what = ZF_TRAIN_GO_ON;
     if (!s && what == ZF_TRAIN_OVER) {
@@ -385,15 +407,16 @@ enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how
                      "--set dir=NAME",
                      o->dir);
     } else if (!s) {
-        s = find_resume(&resume, o, what, how->checkpoint, e);
+        s = zf_train_resume(&resume, o, what, how->checkpoint, e);
         if (!s) s = zf_setup_model(&setup, o, e);
         if (!s && !resume.path) s = zf_setup_weights(&setup, e);
         if (!s) s = zf_setup_data(&setup, how->stop, e);
         if (!s) s = resolve(o, &setup, e);
-        if (!s) s = train(&setup, o, o->dir, &who, resume.path ? &resume : NULL, how, e);
+        if (!s) s = train(&setup, o, o->dir, &who, resume.path ? &resume : NULL, asked, how, e);
         zf_setup_free(&setup);
         zf_resume_close(&resume);
     }
+    free(asked);
     free(model);
     free(data);
     return s;

@@ -6,6 +6,7 @@
 
 struct zf_train_how {
     const volatile int *stop;                    /* becomes nonzero when a signal asks to end */
+    const volatile int *usr1;                    /* another value than before: a checkpoint is asked for */
     const char *checkpoint;                      /* to go on from; NULL: the newest that is whole */
     bool take_over;                              /* from a trainer on another machine, whatever its state */
     void (*started)(void *ctx, const char *run); /* once the run exists; what stdout says from then on is trainer.log's. May be NULL */
@@ -24,5 +25,10 @@ enum zf_train_start {
     ZF_TRAIN_OVER /* the run has reached its last step: nothing */
 };
 enum zf_status zf_train_look(const struct zf_options *o, bool take_over, enum zf_train_start *what, struct zf_err *e);
+
+/* ZF_TRAIN_GO_ON, or a checkpoint that is named: from where, with `o` as the run would have it. ZF_DIFFERENT: it cannot. */
+struct zf_resume;
+enum zf_status zf_train_resume(struct zf_resume *r, struct zf_options *o, enum zf_train_start what, const char *checkpoint,
+                               struct zf_err *e);
 
 #endif

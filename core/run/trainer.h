@@ -27,10 +27,11 @@ struct zf_moment {
 struct zf_trainer {
     struct zf_setup *setup;
     const struct zf_options *o;
-    const volatile int *stop;
+    const volatile int *stop, *usr1; /* counts SIGUSR1 */
 
     const struct zf_resume *resume; /* what it goes on from; NULL: it begins. The caller's */
     const char *run;                /* the run directory, as it was named */
+    char id[40];                    /* the run's, whatever its directory is called */
     int place;                      /* itself, wherever it is moved; -1: not known */
     struct zf_lock *lock;
     char takeover[512]; /* how the trainer ended whose lock was taken over; empty: there was none */
@@ -74,7 +75,7 @@ struct zf_trainer {
         uint64_t bytes;          /* of it */
         double at;               /* clock: when it was written, or the process began */
         uint64_t failed, again;  /* steps to wait after a failure; when it is tried again. 0: the last one succeeded */
-        bool asked;              /* by SIGUSR1 */
+        int heard;               /* of usr1 */
     } save;
     uint64_t drains; /* so far: a drain changes the masters between two steps */
     bool owed;       /* what is due after the last step waits for its drain */

@@ -128,7 +128,7 @@ static enum zf_status store(struct zf_session *s, const struct zf_changes *c, st
     return bad;
 }
 
-static bool push_undo(struct zf_session *s, char *stolen)
+bool zf_session_push_undo(struct zf_session *s, char *stolen)
 {
     if (stolen && s->undo_count == s->undo_room) {
         size_t room = s->undo_room ? 2 * s->undo_room : 16;
@@ -191,7 +191,7 @@ static enum zf_status change(struct zf_session *s, const struct zf_command *c, c
         if (changes.count) bad = carry_out(s, &changes, who, v, &done, e);
         if (!bad && (done || !changes.count)) zf_verdict_set(v, true, "%s", text ? text : "done");
         if (done && !undo) {
-            push_undo(s, back);
+            zf_session_push_undo(s, back);
             back = NULL;
         }
         free(text);
@@ -322,9 +322,7 @@ static void put_off(struct zf_session *s, const struct zf_command *c, const stru
     if (zf_command_parse(&inner, c->word[1], e) || zf_session_may_wait(&inner, e)) {
         zf_verdict_refuse(v, e);
     } else if (!refused_now(s, &inner, yes || c->yes, v, e)) {
-        struct zf_author then = *who;
-        snprintf(then.by, sizeof then.by, "at");
-        if (zf_session_later(s, c->number, c->word[1], &then, false, e))
+        if (zf_session_later(s, c->number, c->word[1], who, false, e))
             zf_verdict_refuse(v, e);
         else if (journal(s, "at", c->number, c->word[1], who, NULL, NULL, e)) {
             forget_later(s, c->number);

@@ -1,6 +1,7 @@
 /* The course of a run: what is done before a step. See session.h. */
 #include "core/base/clock.h"
 #include "core/session/session_impl.h"
+#include "core/telemetry/jsonl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -55,6 +56,48 @@ enum zf_status zf_session_repeat(struct zf_session *s, uint64_t step, const char
     snprintf(who.by, sizeof who.by, "%s", by);
     snprintf(who.user, sizeof who.user, "%s", user);
     return zf_session_later(s, step, command, &who, written, e);
+}
+
+json_t *zf_session_state(const struct zf_session *s)
+{
+    json_t *undo = json_array(), *due = json_array();
+    for (size_t i = 0; i < s->undo_count; i++) json_array_append_new(undo, json_string(s->undo[i]));
+    for (size_t i = 0; i < s->later_count && s->later[i].step <= s->next; i++) {
+        const struct zf_later *l = &s->later[i];
+        json_array_append_new(
+            due, json_pack("{ss ss ss sb}", "command", l->command, "by", l->author.by, "user", l->author.user, "written", l->written));
+    }
+    return json_pack("{sI so so}", "begun", (json_int_t)s->next, "undo", undo, "due", due);
+}
+
+enum zf_status zf_session_restore(struct zf_session *s, const json_t *state, uint64_t step, struct zf_err *e)
+{
+    const json_t *undo = json_object_get(state, "undo"), *due = json_object_get(state, "due");
+    for (size_t i = 0; i < json_array_size(undo); i++) {
+        const char *text = json_string_value(json_array_get(undo, i));
+        if (text && !zf_session_push_undo(s, strdup(text))) return zf_fail_memory(e, "what undo takes back");
+    }
+    s->begun = zf_json_number(state, "begun", 0) > (double)step;
+    if (!s->begun) return ZF_OK;
+    size_t kept = 0;
+    for (size_t i = 0; i < s->later_count; i++) {
+        if (s->later[i].step == step + 1)
+            free(s->later[i].command);
+        else
+            s->later[kept++] = s->later[i];
+    }
+    s->later_count = kept;
+    for (size_t i = 0; i < json_array_size(due); i++) {
+        const json_t *v = json_array_get(due, i);
+        ZF_TRY(zf_session_repeat(s, step + 1, zf_json_text(v, "command", ""), zf_json_text(v, "by", ""), zf_json_text(v, "user", ""),
+                                 json_is_true(json_object_get(v, "written")), e));
+    }
+    return ZF_OK;
+}
+
+bool zf_session_has_begun(const struct zf_session *s)
+{
+    return s->begun;
 }
 
 enum zf_status zf_session_listen(struct zf_session *s, struct zf_err *e)
@@ -132,6 +175,8 @@ static enum zf_status do_due(struct zf_session *s, bool *any, struct zf_err *e)
     memmove(s->later, s->later + 1, --s->later_count * sizeof *s->later);
     pthread_mutex_unlock(&s->lock);
     s->written = l.written;
+    bool edit = !strcmp(l.author.by, "file");
+    if (!l.written && !edit) snprintf(l.author.by, sizeof l.author.by, "at"); /* whoever put it off */
     enum zf_status bad = l.step == s->next ? zf_session_execute(s, l.command, &l.author, true, &v, e) : ZF_OK;
     s->written = false;
     if (!bad && v.text) zf_session_say(s, v.ok ? "note" : "warning", "at %" PRIu64 " %s: %s", l.step, l.command, v.text);

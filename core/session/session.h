@@ -59,6 +59,12 @@ enum zf_status zf_session_before_step(struct zf_session *s, uint64_t next, bool 
  * journal already. Before the first step. */
 enum zf_status zf_session_repeat(struct zf_session *s, uint64_t step, const char *command, const char *by, const char *user, bool written,
                                  struct zf_err *e);
+/* What a checkpoint keeps of it: what undo would take back, and, where one is written between the commands of a step, how far those had
+ * come. NULL: no memory. Restored into a session that has just been opened, for a run of which `step` steps are taken. */
+json_t *zf_session_state(const struct zf_session *s);
+enum zf_status zf_session_restore(struct zf_session *s, const json_t *state, uint64_t step, struct zf_err *e);
+/* Restored within the commands of the step that is next: those of them that had been done by then are not to be done again. */
+bool zf_session_has_begun(const struct zf_session *s);
 /* After the last step was taken: commands that wait are carried out where they still can be (`steps` may be raised). */
 enum zf_status zf_session_at_end(struct zf_session *s, bool *stop, struct zf_err *e);
 

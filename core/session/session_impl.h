@@ -30,6 +30,7 @@ struct zf_session {
     size_t undo_count, undo_room;
     uint64_t next;    /* the step that is not yet issued */
     bool written;     /* what is being done is in the journal already */
+    bool begun;       /* restored from within the commands of a step */
     uint64_t granted; /* steps that may be taken although it is paused */
     bool stop;
     unsigned depth; /* of files that name files */
@@ -59,6 +60,7 @@ enum zf_status zf_session_may_wait(const struct zf_command *c, struct zf_err *e)
 void zf_session_say(struct zf_session *s, const char *kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void zf_verdict_set(struct zf_verdict *v, bool ok, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void zf_verdict_refuse(struct zf_verdict *v, const struct zf_err *e);
+bool zf_session_push_undo(struct zf_session *s, char *stolen); /* false: no memory */
 struct zf_change_place zf_session_place(struct zf_session *s);
 
 /* answer.c. In the control thread: the hook of control.h. */

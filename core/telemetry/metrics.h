@@ -10,8 +10,8 @@
 
 struct zf_metrics;
 
-/* For a run that goes on from step `step`: what comes after that step is moved to metrics.cut-N.jsonl beside it, N the first number that is
- * free. No file: nothing to do. */
+/* For a run that goes on from step `step`: what comes after that step, changes from the next one on included, is moved to
+ * metrics.cut-N.jsonl beside it, N the first number that is free. No file: nothing to do. */
 enum zf_status zf_metrics_cut(const char *path, uint64_t step, struct zf_err *e);
 /* Appends to what is there; a torn last line is cut off. */
 enum zf_status zf_metrics_open(struct zf_metrics **out, const char *path, struct zf_err *e);

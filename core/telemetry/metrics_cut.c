@@ -9,28 +9,38 @@
 #include <string.h>
 #include <unistd.h>
 
-/* The step that a line is of, as our own writer puts it: behind the type. Other lines have none: -1. */
-static double step_of(const char *line, size_t size)
+/* A number of a line, as our own writer puts it. -1: it is not there. */
+static double number_of(const char *line, size_t size, const char *name)
 {
-    static const char name[] = "\"step\":";
-    const char *at = memmem(line, size < 64 ? size : 64, name, sizeof name - 1);
+    const char *at = memmem(line, size, name, strlen(name));
     char digits[24] = "";
     if (!at) return -1;
-    at += sizeof name - 1;
+    at += strlen(name);
     for (size_t n = 0; n < sizeof digits - 1 && at < line + size && *at >= '0' && *at <= '9'; n++) digits[n] = *at++;
     return *digits ? strtod(digits, NULL) : -1;
 }
 
-/* Where the first line of a later step begins. */
+static bool is_type(const char *line, size_t size, const char *begin)
+{
+    return size >= strlen(begin) && !memcmp(line, begin, strlen(begin));
+}
+
+/* Where the first line begins that is of a later step, or of a change that was made before the next step but after this one was saved: it
+ * is made again. */
 static size_t find_cut(const struct zf_map *m, uint64_t step)
 {
+    size_t change = m->size;
     for (size_t at = 0; at < m->size;) {
         const char *line = (const char *)m->data + at, *end = memchr(line, '\n', m->size - at);
         size_t size = end ? (size_t)(end - line) : m->size - at;
-        if (step_of(line, size) > (double)step) return at;
+        double of = number_of(line, size < 64 ? size : 64, "\"step\":"); /* behind the type */
+        if (of > (double)step) return at < change ? at : change;
+        if (is_type(line, size, "{\"type\":\"checkpoint\"") && of == (double)step) change = m->size;
+        if (change == m->size && is_type(line, size, "{\"type\":\"change\"") && number_of(line, size, "\"from_step\":") > (double)step)
+            change = at;
         at += size + 1;
     }
-    return m->size;
+    return change;
 }
 
 static enum zf_status keep_tail(const char *path, const void *tail, size_t size, struct zf_err *e)

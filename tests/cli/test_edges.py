@@ -61,7 +61,7 @@ def test_a_closed_stdout_overwrites_nothing(folder):
     done = subprocess.run(["sh", "-c", f'"{h.CONSOLE}" "{run}" <&- >&- 2>&-'], timeout=60 * h.SLOW)
     expect(done.returncode == 0, "exit", done.returncode)
     kinds = [j["type"] for j in h.json_lines(os.path.join(folder, "out", "journal.jsonl"))]
-    expect(kinds == ["start", "export", "end"], kinds)
+    expect(kinds == ["start", "checkpoint", "export", "end"], kinds)
 
 
 def test_a_name_that_is_taken_is_left_alone(folder):
@@ -99,7 +99,9 @@ def test_a_run_that_is_over_stays_over(folder):
     run = h.cfg(folder, train={"steps": 400, "valid_every": 1, "patience": 1, "learning_rate": "1"})
     h.run(run)
     expect(h.last_step(os.path.join(folder, "out")) < 400, "patience did not end it")
-    h.run(run, "--set", "steps=401", code=1)
+    steps = h.last_step(os.path.join(folder, "out"))
+    h.run(run, "--set", "steps=401")             # more are asked for: patience is asked again
+    expect(h.last_step(os.path.join(folder, "out")) == steps + 1, "its patience was forgotten")
     os.remove(os.path.join(folder, "text.txt"))  # it needs its data no more
     expect("over" in h.run(run).stdout, "not over")
 

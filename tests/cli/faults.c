@@ -1,0 +1,94 @@
+/* Stands before the calls with which files are written: kills the program in the middle of one, or makes one fail. For tests of what a
+ * crash and a full disk leave behind.
+ *
+ *   ZF_FAULT = "WHAT|FILE|CALL|FROM|TO|TEXT"   WHAT: kill, or the number of an error; FILE: part of the path; CALL: write, sync, rename,
+ *                                              any; the FROM-th to the TO-th of such calls; TEXT: of a write, what is in it
+ *   ZF_FAULT_FREE = BYTES                      what statvfs says is free */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dlfcn.h>
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+static int wanted(const char *call, const char *path, const void *data, size_t size)
+{
+    static atomic_int count;
+    char what[16] = "", file[128] = "", which[16] = "", text[128] = "";
+    int from = 1, to = 1;
+    const char *fault = getenv("ZF_FAULT");
+    if (!fault || sscanf(fault, "%15[^|]|%127[^|]|%15[^|]|%d|%d|%127[^\n]", what, file, which, &from, &to, text) < 3) return 0;
+    if ((strcmp(which, "any") != 0 && strcmp(which, call) != 0) || !strstr(path, file)) return 0;
+    if (text[0] && !(data && memmem(data, size, text, strlen(text)))) return 0;
+    int n = atomic_fetch_add(&count, 1) + 1;
+    if (n < from || n > to) return 0;
+    return strcmp(what, "kill") != 0 ? atoi(what) : -1;
+}
+
+static int of_file(const char *call, int fd, const void *data, size_t size)
+{
+    char link[64], path[PATH_MAX] = "";
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    return n > 0 ? wanted(call, path, data, size) : 0;
+}
+
+static ssize_t (*next_write(void))(int, const void *, size_t)
+{
+    return (ssize_t(*)(int, const void *, size_t))dlsym(RTLD_NEXT, "write");
+}
+
+ssize_t write(int fd, const void *data, size_t size)
+{
+    int fault = of_file("write", fd, data, size);
+    if (fault < 0) { /* half of it is there */
+        next_write()(fd, data, size / 2);
+        kill(getpid(), SIGKILL);
+    }
+    if (!fault) return next_write()(fd, data, size);
+    errno = fault;
+    return -1;
+}
+
+static int sync_file(const char *name, int fd)
+{
+    int fault = of_file("sync", fd, NULL, 0);
+    if (fault < 0) kill(getpid(), SIGKILL);
+    if (!fault) return ((int (*)(int))dlsym(RTLD_NEXT, name))(fd);
+    errno = fault;
+    return -1;
+}
+
+int fsync(int fd)
+{
+    return sync_file("fsync", fd);
+}
+
+int fdatasync(int fd)
+{
+    return sync_file("fdatasync", fd);
+}
+
+int rename(const char *from, const char *to)
+{
+    int fault = wanted("rename", from, NULL, 0);
+    if (fault < 0) kill(getpid(), SIGKILL);
+    if (!fault) return ((int (*)(const char *, const char *))dlsym(RTLD_NEXT, "rename"))(from, to);
+    errno = fault;
+    return -1;
+}
+
+int statvfs64(const char *path, struct statvfs64 *out)
+{
+    const char *room = getenv("ZF_FAULT_FREE");
+    int failed = ((int (*)(const char *, struct statvfs64 *))dlsym(RTLD_NEXT, "statvfs64"))(path, out);
+    if (!failed && room) out->f_bavail = strtoull(room, NULL, 10) / out->f_frsize;
+    return failed;
+}
