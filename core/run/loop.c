@@ -211,6 +211,7 @@ static enum zf_status judge(struct zf_trainer *t, bool *enough, struct zf_err *e
     double loss;
     ZF_TRY(zf_trainer_validate(t, &loss, e));
     *enough = false;
+    t->judged_at = now(t);
     if (!isfinite(loss))
         zf_record_text(t, "warning", "the validation loss of step %" PRIu64 " is not finite; it counts as one that is no better", t->step);
     if (isfinite(loss) && (!t->best.any || loss < t->best.loss)) {
@@ -271,8 +272,9 @@ static enum zf_status periodic(struct zf_trainer *t, bool *enough, struct zf_err
 {
     const struct zf_options *o = t->o;
     *enough = false;
-    t->owed = false;
-    if (o->valid_every && t->setup->valid.rows && t->step % (uint64_t)o->valid_every == 0) ZF_TRY(judge(t, enough, e));
+    t->owed = true; /* until all of it is done: a signal may end the run in between, and the next start does the rest */
+    bool valid = o->valid_every && t->setup->valid.rows && t->step % (uint64_t)o->valid_every == 0;
+    if (valid && !is_now(t, &t->judged_at)) ZF_TRY(judge(t, enough, e));
     if (*enough) return ZF_OK;
     if (o->export_every && t->step % (uint64_t)o->export_every == 0) export_or_warn(t, false, goes_on);
     if (o->sample_every && t->step % (uint64_t)o->sample_every == 0) {
@@ -280,6 +282,7 @@ static enum zf_status periodic(struct zf_trainer *t, bool *enough, struct zf_err
         if (s == ZF_STOPPED || s == ZF_BUSY) return s;
         if (s) zf_record_text(t, "warning", "no sample: %s: %s", e->where, e->message);
     }
+    t->owed = false;
     return ZF_OK;
 }
 
@@ -340,10 +343,12 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
     *end = ZF_END_DONE;
     for (;;) {
         struct zf_step_record r;
-        bool over, stop = false, last = t->step >= t->setup->steps;
-        enum zf_status s = asked_to_stop(t) && !last ? ZF_STOPPED
-                           : last                    ? zf_session_at_end(t->session, &stop, e)
-                                                     : zf_session_before_step(t->session, t->step + 1, &stop, e);
+        bool over = false, stop = false, last = t->step >= t->setup->steps;
+        enum zf_status s = asked_to_stop(t) && !last ? ZF_STOPPED : ZF_OK;
+        if (!s && t->owed && !last) s = periodic(t, &over, e); /* an earlier attempt was ended in the middle of it */
+        *end = ZF_END_PATIENCE;
+        if (!s && over) return ZF_OK;
+        if (!s) s = last ? zf_session_at_end(t->session, &stop, e) : zf_session_before_step(t->session, t->step + 1, &stop, e);
         zf_lock_paused(t->lock, false);
         if (s == ZF_NUMERIC || (!s && stop)) { /* nobody answered a pause; or a client said stop */
             *end = s || t->ill ? ZF_END_NONFINITE : ZF_END_COMMAND;

@@ -265,6 +265,7 @@ enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *
         if (path && !(t->best.path = strdup(path))) return zf_fail_memory(e, path);
     }
     t->save.moment = (struct zf_moment){t->step, t->drains};
+    if (json_is_true(json_object_get(o, "judged"))) t->judged_at = t->save.moment;
     t->save.bytes = r->file.size;
     zf_pace_resume(t, (uint32_t)count_of(o, "update_interval"), r->entries, r->last_step);
     return ZF_OK;

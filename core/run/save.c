@@ -49,9 +49,10 @@ static json_t *trainer_facts(const struct zf_trainer *t)
     json_t *best = json_pack("{s:f s:I s:I s:I}", "loss", t->best.loss, "step", (json_int_t)t->best.step, "worse",
                              (json_int_t)t->best.worse, "kept", (json_int_t)t->best.kept);
     if (best && t->best.path) json_object_set_new(best, "path", json_string(t->best.path));
-    json_t *o = json_pack("{s:I s:I s:I s:I s:b s:b s:I s:f}", "skipped", (json_int_t)t->skipped, "in_row", (json_int_t)t->in_row,
+    json_t *o = json_pack("{s:I s:I s:I s:I s:b s:b s:I s:f s:b}", "skipped", (json_int_t)t->skipped, "in_row", (json_int_t)t->in_row,
                           "clipped", (json_int_t)t->clipped, "drains", (json_int_t)t->drains, "owed", t->owed, "told_zero_loss",
-                          t->told_zero_loss, "update_interval", (json_int_t)t->pace.interval.now, "seconds", zf_clock() - t->started);
+                          t->told_zero_loss, "update_interval", (json_int_t)t->pace.interval.now, "seconds", zf_clock() - t->started,
+                          "judged", t->judged_at.step == t->step && t->judged_at.drains == t->drains);
     if (t->best.any)
         json_object_set_new(o, "best", best);
     else

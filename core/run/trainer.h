@@ -81,6 +81,7 @@ struct zf_trainer {
     bool owed;       /* what is due after the last step waits for its drain */
     char *exported;  /* the newest export of this process, NULL: none; owned */
     struct zf_moment exported_at, validated_at;
+    struct zf_moment judged_at; /* validated, and the best one and patience told of it */
     bool told_zero_loss;
     bool ill;      /* paused because a step was not finite */
     bool answered; /* a client ended that pause, and the run */

@@ -1,7 +1,8 @@
 /* Stands before the calls with which files are written: kills the program in the middle of one, or makes one fail. For tests of what a
  * crash and a full disk leave behind.
  *
- *   ZF_FAULT = "WHAT|FILE|CALL|FROM|TO|TEXT"   WHAT: kill, or the number of an error; FILE: part of the path; CALL: write, sync, rename,
+ *   ZF_FAULT = "WHAT|FILE|CALL|FROM|TO|TEXT"   WHAT: kill, term (SIGTERM, and the call goes on), or the
+ *                                              number of an error; FILE: part of the path; CALL: write, sync, rename,
  *                                              any; the FROM-th to the TO-th of such calls; TEXT: of a write, what is in it
  *   ZF_FAULT_FREE = BYTES                      what statvfs says is free */
 #ifndef _GNU_SOURCE
@@ -29,7 +30,8 @@ static int wanted(const char *call, const char *path, const void *data, size_t s
     if (text[0] && !(data && memmem(data, size, text, strlen(text)))) return 0;
     int n = atomic_fetch_add(&count, 1) + 1;
     if (n < from || n > to) return 0;
-    return strcmp(what, "kill") != 0 ? atoi(what) : -1;
+    if (!strcmp(what, "term")) kill(getpid(), SIGTERM);
+    return !strcmp(what, "kill") ? -1 : atoi(what);
 }
 
 static int of_file(const char *call, int fd, const void *data, size_t size)

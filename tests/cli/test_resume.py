@@ -392,6 +392,36 @@ def test_ended_in_order(folder):
         same(out, whole, name)
 
 
+def test_validations_go_on(folder):
+    """Their losses, the best one, patience: also where a signal came in the middle of one; none twice, none left out."""
+    more = {
+        "data": {"train": "text.txt", "sequence_length": 32, "valid_split": 0.3},
+        "train": {"valid_every": 3, "patience": 3, "keep_best": "yes", "learning_rate": "3e-1", "steps": 60, "clip_norm": 0},
+        "log": {"sample_every": 3, "sample_prompt": "First", "score_every": 0},
+    }
+    seen = lambda out: [(m["step"], m["loss"]) for m in h.metrics(out, "valid")]
+    whole = uninterrupted(folder, **more)
+    expect(9 <= h.last_step(whole) < 60, "patience did not end it", seen(whole))
+    path, out = setting(folder, **more)
+    for n in range(3, h.last_step(whole), 3):
+        env = fault("term", "metrics.jsonl", "write", text=f'"type":"step","step":{n},')
+        h.run(path, program=h.TRAINER, env=env, code=5)
+        ended(out, n)
+    go_on(path)
+    expect(seen(out) == seen(whole), seen(out), seen(whole))
+    same(out, whole)
+    best = [[(j["step"], j["loss"]) for j in journal(o) if j["type"] == "export" and j["best"]] for o in (out, whole)]
+    expect(best[0] == best[1], "the best ones", best)
+    # in the last one, after the drain
+    path, out = setting(folder, "last", **policy("zenflow-global-mean"), data=more["data"])
+    env = fault("term", "metrics.jsonl", "write", text=f'"type":"step","step":{STEPS},')
+    h.run(path, program=h.TRAINER, env=env, code=5)
+    go_on(path)
+    whole = uninterrupted(folder, "last-whole", **policy("zenflow-global-mean"), data=more["data"])
+    expect(seen(out) == seen(whole) and len(seen(out)) == 1, seen(out), seen(whole))
+    same(out, whole)
+
+
 def test_metrics_are_cut_and_kept(folder):
     path, out = setting(folder, log={"tensorboard": "yes"})
     killed(path, env=at_step(7))
@@ -462,8 +492,10 @@ def test_sigusr1_saves_and_the_run_goes_on(folder):
     h.run("send", out, "resume")
     h.wait_for_step(p, out, h.last_step(out) + 3)
     expect(count() == 2, "one signal, one checkpoint", count())
-    h.run("send", out, "stop")
-    h.finish(p, 5)
+    h.run("send", out, "pause")
+    p.send_signal(signal.SIGTERM)  # a pause is no reason to wait
+    h.finish(p, 5, 5)
+    ended(out, h.last_step(out))
 
 
 def until(true, seconds=20):
