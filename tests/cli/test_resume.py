@@ -26,6 +26,8 @@ POLICIES = {
     **{f"zenflow-{s}-{u}": {"swap": s, "cpu_update": u} for s in SWAPS for u in UPDATES},
     "zenflow-late": {"optimistic": "no", "cpu_update": "mean", "cpu_learning_rate": "window"},
     "zenflow-device": {"optimistic": "no", "cpu_update": "mean", "accumulate_on": "device"},
+    "zenflow-bf16": {"bus_dtype": "f32"},
+    "gpu_only-bf16": {},
 }
 STEPS = 14
 SMALL = {
@@ -104,7 +106,8 @@ def uninterrupted(folder, name="whole", **changes):
 
 
 def policy(name):
-    return {"zenflow": {"strategy": name.split("-")[0], **POLICIES[name]}}
+    dtype = {"dtype": "bf16", "stochastic_rounding": "yes"} if name.endswith("bf16") else {}
+    return {"zenflow": {"strategy": name.split("-")[0], **POLICIES[name]}, "model": dtype}
 
 
 def cut(out, number=1):
@@ -125,6 +128,18 @@ def test_every_policy(folder):
                 killed(path, env=at_step(12))
             go_on(path)
             same(out, whole, f"{name} cut off at {first}")
+
+
+def test_every_step(folder):
+    """A checkpoint of each step, gone on from: cut off after every single one."""
+    for name in POLICIES if LONG else ("zenflow-staggered-each", "zenflow-rolling-mean", "zenflow-device", "zenflow-bf16"):
+        whole = uninterrupted(folder, "whole-" + name, **policy(name))
+        path, out = setting(folder, name, **policy(name), checkpoint={"save_every": 1})
+        for step in range(2, STEPS + 1):
+            killed(path, env=at_step(step))
+        go_on(path)
+        expect(h.metrics(out, "start")[-1]["attempt"] == STEPS, "attempts")
+        same(out, whole, name)
 
 
 def test_cut_off_within_a_save(folder):
@@ -369,7 +384,7 @@ def ended(out, step):
 def test_ended_in_order(folder):
     """By a signal in the middle of a step, by a command, by time: exit 5, and the run goes on with the same bits."""
     for name, micro in (("zenflow-staggered-each", 8), ("zenflow-staggered-each", 1), ("stronghold", 1)) if not LONG else ((p, m) for p in POLICIES for m in (1, 8)):
-        more = {**SLOW, "train": {**SLOW["train"], "micro_batch": micro}, "zenflow": {**policy(name)["zenflow"], "update_interval": 3, "select_interval": 6}}
+        more = {**SLOW, "train": {**SLOW["train"], "micro_batch": micro}, "model": {**SLOW["model"], **policy(name)["model"]}, "zenflow": {**policy(name)["zenflow"], "update_interval": 3, "select_interval": 6}}
         whole = uninterrupted(folder, f"whole-{name}-{micro}", **more)
         path, out = setting(folder, f"{name}-{micro}", **more)
         for n, way in enumerate((signal.SIGTERM, signal.SIGINT, "stop", "max_time", signal.SIGTERM)):
@@ -564,7 +579,7 @@ def test_free_space_is_looked_at_before(folder):
 
 def test_memory_after_a_resume(folder):
     for name in ("zenflow-staggered-each", "zero_offload", "gpu_only"):
-        path, out = setting(folder, name, **policy(name), model={"hidden": 128, "ffn": 256, "layers": 2}, train={"steps": 20})
+        path, out = setting(folder, name, **{**policy(name), "model": {"hidden": 128, "ffn": 256, "layers": 2}}, train={"steps": 20})
         killed(path, env=at_step(15))
         before = {m["step"]: (m["memory_device"], m["memory_host"]) for m in h.metrics(out, "step", whole=False)}
         go_on(path)
