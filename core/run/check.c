@@ -26,7 +26,10 @@ static enum zf_status look_for_checkpoint(struct outlook *l, const struct zf_opt
     struct zf_resume r;
     ZF_TRY(zf_options_copy(&copy, o, e));
     enum zf_status s = zf_train_resume(&r, &copy, ZF_TRAIN_GO_ON, NULL, e);
-    if (!s) snprintf(l->from, sizeof l->from, "the run there would go on from %s, step %" PRIu64, r.path, r.step);
+    if (!s && r.anew)
+        snprintf(l->from, sizeof l->from, "the run there would begin again, as it has no checkpoint yet");
+    else if (!s)
+        snprintf(l->from, sizeof l->from, "the run there would go on from %s, step %" PRIu64, r.path, r.step);
     if (!s) zf_resume_close(&r);
     zf_options_free(&copy);
     return s;

@@ -138,18 +138,18 @@ static enum zf_status merge_all(struct zf_resume *r, struct merge *m, const char
 static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, const char *run, struct zf_err *e)
 {
     char *start = zf_path_join(run, "run.cfg");
-    const char *text = zf_json_text(r->file.info, "run_cfg", NULL);
+    const char *text = zf_json_text(r->anew ? json_array_get(r->entries, 0) : r->file.info, "run_cfg", NULL);
     struct zf_options then, ran, saved;
     struct merge m = {.of = {o, &then, &ran, &saved}};
     if (!text) {
         free(start);
-        return zf_fail(e, ZF_FORMAT, r->path,
+        return zf_fail(e, ZF_FORMAT, r->anew ? run : r->path,
                        "it does not say under which options it was written (`run_cfg`); another checkpoint is needed");
     }
     enum zf_status s = start ? ZF_OK : zf_fail_memory(e, run);
     int read = 0;
     const char *const texts[] = {text_of_start(r, "asked"), text_of_start(r, "run_cfg"), text};
-    const char *const names[] = {start, start, r->path};
+    const char *const names[] = {start, start, r->anew ? start : r->path};
     for (int i = THEN; !s && i < ACCOUNTS; i++) {
         s = read_options(m.of[i], texts[i - 1], names[i - 1], e);
         read += !s;
@@ -188,7 +188,7 @@ static enum zf_status check_run(const struct zf_resume *r, const struct zf_run_f
 /* Attempts so far, how far they came, and where the checkpoint stands among what they wrote. */
 static void look_back(struct zf_resume *r, uint64_t last_step)
 {
-    const char *slash = strrchr(r->path, '/'), *name = slash ? slash + 1 : r->path;
+    const char *slash = r->path ? strrchr(r->path, '/') : NULL, *name = slash ? slash + 1 : r->path ? r->path : "";
     r->attempt = 1;
     r->last_step = last_step;
     r->written = json_array_size(r->entries);
@@ -203,16 +203,28 @@ static void look_back(struct zf_resume *r, uint64_t last_step)
     }
 }
 
+/* It died before its first checkpoint: nothing is lost by beginning again but these steps. */
+static bool never_saved(const struct zf_resume *r, const char *run)
+{
+    char *there = zf_saves_list(run);
+    bool none = there && !*there && zf_json_text(json_array_get(r->entries, 0), "run_cfg", NULL);
+    for (size_t i = 0; none && i < json_array_size(r->entries); i++)
+        none = strcmp(zf_json_text(json_array_get(r->entries, i), "type", ""), "checkpoint") != 0;
+    free(there);
+    return none;
+}
+
 enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const char *run, const char *from, struct zf_err *e)
 {
     struct zf_run_facts f;
     *r = (struct zf_resume){0};
     ZF_TRY(zf_rundir_look(&f, run, NULL, e));
     ZF_TRY(choose(r, run, from, e));
-    if (!r->path) return ZF_OK;
-    double step = zf_json_number(r->file.info, "step", -1);
-    enum zf_status s = check_run(r, &f, run, e);
-    if (!s) s = zf_journal_read(&r->entries, run, NULL, e);
+    enum zf_status s = zf_journal_read(&r->entries, run, NULL, e);
+    if (!s) r->anew = !r->path && never_saved(r, run);
+    if (!s && !r->path && !r->anew) return zf_resume_close(r), ZF_OK;
+    double step = zf_json_number(r->file.info, "step", r->anew ? 0 : -1);
+    if (!s) s = check_run(r, &f, run, e);
     if (!s && (step < 0 || step > 9e15))
         s = zf_fail(e, ZF_FORMAT, r->path, "it does not say of which step it is; another checkpoint is needed");
     if (!s) {
@@ -410,7 +422,7 @@ enum zf_status zf_resume_commands(const struct zf_resume *r, struct zf_trainer *
 json_t *zf_resume_entry(const struct zf_resume *r, const struct zf_trainer *t)
 {
     const char *user = getenv("USER");
-    json_t *o = json_pack("{ss sI ss sI sI sI sO*}", "type", "resume", "step", (json_int_t)t->step, "checkpoint", r->path, "attempt",
+    json_t *o = json_pack("{ss sI ss* sI sI sI sO*}", "type", "resume", "step", (json_int_t)t->step, "checkpoint", r->path, "attempt",
                           (json_int_t)r->attempt, "steps", (json_int_t)t->setup->steps, "reached", (json_int_t)r->last_step, "edited",
                           json_array_size(r->edited) ? r->edited : NULL);
     if (o && r->edits) json_object_update_new(o, json_pack("{ss ss}", "edits", r->edits, "user", user ? user : ""));
@@ -421,6 +433,10 @@ void zf_resume_tell(const struct zf_resume *r, struct zf_trainer *t)
 {
     const json_t *m = json_object_get(r->file.info, "machine");
     struct zf_device_info now;
+    if (r->anew) {
+        zf_record_text(t, "note", "it has no checkpoint yet, and begins again; what was changed by hand is done again");
+        return;
+    }
     t->device->type->info(t->device, &now);
     const char *isa = zf_json_text(m, "instructions", ""), *products = zf_json_text(m, "products", "");
     zf_record_text(t, "note", "goes on from %s, step %" PRIu64 "%s", r->path, r->step,

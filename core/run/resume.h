@@ -10,7 +10,8 @@ struct zf_trainer;
 
 struct zf_resume {
     struct zf_ckpt file;
-    char *path;                        /* of it; NULL: nothing to go on from */
+    char *path;                        /* of it; NULL: none */
+    bool anew;                         /* the run never had one: it begins again, with what was changed by hand */
     json_t *entries;                   /* of the journal */
     char *edits;                       /* "set NAME VALUE ...": edited in run.cfg, possible while a run goes on; NULL: nothing */
     json_t *edited;                    /* names of those options, and of those that were edited to what they were at the checkpoint */

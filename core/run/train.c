@@ -92,7 +92,7 @@ enum zf_status zf_train_look(const struct zf_options *o, bool take_over, enum zf
     return s;
 }
 
-/* A run that ended before its first checkpoint, or whose checkpoints are all damaged. */
+/* A run whose checkpoints are all damaged, or gone. */
 static enum zf_status no_checkpoint(const char *run, struct zf_err *e)
 {
     struct zf_run_facts f;
@@ -197,7 +197,8 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_setup *s = t->setup;
     const struct zf_options *o = t->o;
-    if (t->resume)
+    bool saved = t->resume && !t->resume->anew;
+    if (saved)
         ZF_TRY(zf_model_open_blank(&t->model, &s->config, s->dtype, true, t->device, e));
     else
         ZF_TRY(zf_model_open(&t->model, &s->config, o->path[0] ? &s->hf : NULL, (uint64_t)o->seed, s->dtype, true, t->device, e));
@@ -211,7 +212,7 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
     t->schedule = zf_schedule_of(o);
     t->rule = zf_rule_of(o);
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, &s->policy, &t->rule, e));
-    if (t->resume) ZF_TRY(zf_resume_state(t->resume, t, e));
+    if (saved) ZF_TRY(zf_resume_state(t->resume, t, e));
     return zf_trainer_load(t, e);
 }
 
@@ -377,7 +378,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
     return s;
 }
 
-/* What there is to go on from; r->path NULL: a fresh run. */
+/* What there is to go on from; neither path nor anew: a fresh run. */
 enum zf_status zf_train_resume(struct zf_resume *r, struct zf_options *o, enum zf_train_start what, const char *checkpoint,
                                struct zf_err *e)
 {
@@ -388,7 +389,7 @@ enum zf_status zf_train_resume(struct zf_resume *r, struct zf_options *o, enum z
                        checkpoint);
     if (what == ZF_TRAIN_BEGIN) return ZF_OK;
     ZF_TRY(zf_resume_open(r, o, o->dir, checkpoint, e));
-    return r->path ? ZF_OK : no_checkpoint(o->dir, e);
+    return r->path || r->anew ? ZF_OK : no_checkpoint(o->dir, e);
 }
 
 enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how, struct zf_err *e)
@@ -412,7 +413,7 @@ enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how
         if (!s && !resume.path) s = zf_setup_weights(&setup, e);
         if (!s) s = zf_setup_data(&setup, how->stop, e);
         if (!s) s = resolve(o, &setup, e);
-        if (!s) s = train(&setup, o, o->dir, &who, resume.path ? &resume : NULL, asked, how, e);
+        if (!s) s = train(&setup, o, o->dir, &who, resume.path || resume.anew ? &resume : NULL, asked, how, e);
         zf_setup_free(&setup);
         zf_resume_close(&resume);
     }

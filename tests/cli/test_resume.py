@@ -121,9 +121,6 @@ def test_every_policy(folder):
         for first in range(1, STEPS) if LONG else (6,):
             path, out = setting(folder, f"{name}-{first}", **policy(name))
             killed(path, env=at_step(first))
-            if first < 5:
-                shutil.rmtree(out)  # there is none to go on from; the next test has that
-                continue
             if first < 12:
                 killed(path, env=at_step(12))
             go_on(path)
@@ -297,6 +294,22 @@ def test_an_edit_is_not_lost_when_its_start_dies(folder):
     killed(path, env=fault("kill", "metrics.jsonl", "write", text='"type":"start"'))
     go_on(path)
     expect(rates(out)[4] == 1e-2 and rates(out)[5] == 2e-3, rates(out))
+
+
+def test_cut_off_before_the_first_checkpoint(folder):
+    """It begins again, in the same directory, with what had been changed by hand and decided since."""
+    _, whole = steered(folder, "whole", checkpoint={"save_every": 0})
+    path, out = steered(folder, "out", at_step(8), checkpoint={"save_every": 0})
+    report = json.loads(h.run("check", path, "--json").stdout)["start"]
+    expect(report["would"] == "continue" and "begin again" in report["text"], report)
+    killed(path, env=at_step(7))
+    said = go_on(path).stdout
+    expect("it has no checkpoint yet, and begins again" in said, said)
+    same(out, whole)
+    expect([m["attempt"] for m in h.metrics(out, "resume")] == [2, 3], h.metrics(out, "resume"))
+    os.remove(save_of(out, STEPS))
+    bad = h.run(path, "--set", "steps=20", program=h.TRAINER, code=1).stderr
+    expect("no checkpoint that is whole" in bad, bad)
 
 
 def test_an_older_checkpoint(folder):
