@@ -508,8 +508,9 @@ def test_a_pause_after_a_step_that_is_not_finite_and_a_kill(folder):
 
 def test_sigusr1_saves_and_the_run_goes_on(folder):
     path, out = setting(folder, train={"steps": 100000}, checkpoint={"save_every": 0})
-    p = h.start(path, program=h.TRAINER, stdout=subprocess.DEVNULL)
+    p = h.start(path, program=h.TRAINER, stdout=subprocess.DEVNULL, env=fault(ENOSPC, "bad.zfc.tmp", "write", 1, 1000))
     h.wait_for_step(p, out, 3)
+    expect("No space left" in h.run("send", out, "save", "bad", code=1).stderr, "a command that fails is no end")
     p.send_signal(signal.SIGUSR1)
     count = lambda: len([j for j in h.json_lines(os.path.join(out, "journal.jsonl"), whole=False) if j["type"] == "checkpoint"])
     until(lambda: count() == 1)
