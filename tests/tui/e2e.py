@@ -392,6 +392,8 @@ def test_random_keys(folder):
                 t.resize(r.randint(2, 250), r.randint(1, 90))
             expect(not t.ended(), "it ended", t.text())
         t.resize(100, 30)
+        t.keys("Escape")
+        time.sleep(0.5)  # what is on the screen may be older than the last keys
         leave_prompt(t)
         t.command("show topk_ratio")
         t.wait(lambda s: re.search(r"topk_ratio +0\.1", s))
