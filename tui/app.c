@@ -163,7 +163,6 @@ static void compose(struct zf_app *a, int cols, int rows)
     if ((cols != a->c.cols || rows != a->c.rows) && !zf_canvas_resize(&a->c, cols, rows)) return;
     zf_canvas_clear(&a->c);
     a->c.glyphs = a->v.glyphs;
-    a->v.now = a->feed->type->now(a->feed);
     a->v.said = a->said;
     a->layout = zf_layout_of(&a->v, a->c.cols, a->c.rows, ZF_MESSAGE_ROWS);
     zf_draw(&a->v, &a->layout, &a->c);
@@ -224,7 +223,7 @@ static double draw(struct loop *l, double now)
     a->dirty = a->redraw = false;
     l->drawn = now;
     l->version = a->h.version_of_data;
-    l->second = floor(a->v.now);
+    l->second = floor(a->feed->type->now(a->feed));
     return -1;
 }
 

@@ -178,7 +178,6 @@ static void put_options(struct zf_history *h, const json_t *o)
 static bool take_start(struct zf_history *h, const json_t *line)
 {
     bool first = !h->options;
-    put_word(&h->version, json_object_get(line, "version"));
     put_word(&h->model, json_object_get(line, "model"));
     put_word(&h->device, json_object_get(line, "device"));
     put_word(&h->strategy, json_object_get(line, "strategy"));
@@ -354,7 +353,6 @@ bool zf_history_text(struct zf_history *h, const char *line, size_t size)
 {
     static const char prefix[] = "{\"type\":\"";
     bool changed = false;
-    h->lines++;
     while (size && (line[size - 1] == '\n' || line[size - 1] == '\r')) size--;
     if (size > sizeof prefix && !memcmp(line, prefix, sizeof prefix - 1)) {
         const char *name = line + sizeof prefix - 1, *quote = memchr(name, '"', size - (sizeof prefix - 1));
@@ -399,12 +397,11 @@ void zf_history_brief(struct zf_history *h, bool brief)
 
 void zf_history_open(struct zf_history *h)
 {
-    *h = (struct zf_history){.map.matrix = SIZE_MAX, .heat.merged = 1, .own.round = 1, .norm_total = (double)NAN};
+    *h = (struct zf_history){.map.matrix = SIZE_MAX, .heat.merged = 1, .own.round = 1};
 }
 
 void zf_history_close(struct zf_history *h)
 {
-    free(h->version);
     free(h->model);
     free(h->device);
     free(h->strategy);

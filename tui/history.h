@@ -138,7 +138,7 @@ struct zf_history_own {
 
 struct zf_history {
     /* start */
-    char *version, *model, *device, *strategy;
+    char *model, *device, *strategy;
     json_t *options;        /* as they are now: changes are applied */
     json_t *origin_options; /* as they were at the start */
     uint64_t parameters, steps, attempt;
@@ -158,19 +158,15 @@ struct zf_history {
     struct zf_notes samples;
     struct { /* newest checkpoint or export */
         uint64_t step;
-        double seconds, bytes, raw_bytes;
+        double seconds, bytes;
         bool export; /* weights only: nothing to resume from */
         char *file;
     } saved;
-    struct zf_norm_seen { /* of the newest `norms` line, by matrix */
-        double norm, most;
-    } * norm;
-    double norm_total;
+    double *norm; /* of the newest `norms` line, by matrix */
     uint64_t norm_step;
     bool ended;
     char end_reason[16];
-    uint64_t lines, bad;      /* taken as text; that were no JSON */
-    uint64_t parsed;          /* that needed a parser for JSON */
+    uint64_t parsed, bad;     /* lines that needed a parser for JSON; that were none */
     uint64_t version_of_data; /* grows with every line that changed something: what is drawn is older if it differs */
     struct zf_history_own own;
 };

@@ -52,7 +52,6 @@ static void free_matrices(struct zf_history *h)
     h->matrices = h->own.slots = h->own.channels_kept = 0;
     h->own.round = 1;
     h->norm_step = 0;
-    h->norm_total = (double)NAN;
     zf_history_watch(h, SIZE_MAX);
 }
 
@@ -365,14 +364,12 @@ bool zf_history_take_norms(struct zf_history *h, const json_t *line)
     uint64_t step = zf_history_count(json_object_get(line, "step"), UINT64_MAX);
     if (step == UINT64_MAX || (h->norm_step && step < h->norm_step)) return false;
     h->norm_step = step;
-    h->norm_total = zf_history_number(json_object_get(line, "total"), (double)NAN);
     for (size_t i = 0; h->norm && i < json_array_size(list); i++) {
         const json_t *o = json_array_get(list, i);
         const char *name = json_string_value(json_object_get(o, "name"));
         size_t m = name ? zf_history_matrix(h, name, strlen(name), &hint) : SIZE_MAX;
         if (m == SIZE_MAX) continue;
-        h->norm[m].norm = zf_history_number(json_object_get(o, "norm"), (double)NAN);
-        h->norm[m].most = zf_history_number(json_object_get(o, "max"), (double)NAN);
+        h->norm[m] = zf_history_number(json_object_get(o, "norm"), (double)NAN);
     }
     return true;
 }

@@ -99,7 +99,6 @@ bool zf_history_take_checkpoint(struct zf_history *h, const json_t *line)
     h->saved.export = !strcmp(json_string_value(json_object_get(line, "type")), "export");
     h->saved.seconds = zf_history_number(json_object_get(line, "seconds"), (double)NAN);
     h->saved.bytes = zf_history_number(json_object_get(line, "bytes"), (double)NAN);
-    h->saved.raw_bytes = zf_history_number(json_object_get(line, "raw_bytes"), (double)NAN);
     if (h->saved.bytes >= 0 && h->saved.bytes < 1e18) zf_format_bytes(bytes, h->saved.bytes);
     if (h->saved.seconds >= 0 && h->saved.seconds < 1e9) snprintf(seconds, sizeof seconds, "%.1f s", h->saved.seconds);
     const char *sep = *bytes && *seconds ? ", " : "", *open = *bytes || *seconds ? " (" : "", *close = *open ? ")" : "";

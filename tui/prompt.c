@@ -23,7 +23,6 @@ static struct {
     char label[32];
     int scroll; /* columns that are left of the view */
     struct {
-        unsigned char bytes[8];
         const unsigned char *at;
         size_t left;
     } key; /* what readline may take now */
@@ -365,11 +364,6 @@ void zf_prompt_set(const char *text)
     rl_replace_line(text, 1);
     rl_point = rl_end;
     cut_line();
-}
-
-bool zf_prompt_empty(void)
-{
-    return !p.open || (!rl_end && !zf_recall_searches());
 }
 
 bool zf_prompt_takes_escape(void)

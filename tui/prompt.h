@@ -24,7 +24,6 @@ void zf_prompt_bytes(const unsigned char *bytes, size_t size);
 void zf_prompt_clear(void);              /* Ctrl-C: the line, a search; the history position */
 void zf_prompt_label(const char *label); /* "zf> ", "filter> " */
 void zf_prompt_set(const char *text);    /* what is being typed */
-bool zf_prompt_empty(void);
 bool zf_prompt_takes_escape(void); /* vi's insertion mode, a search: ESC is readline's */
 bool zf_prompt_binds(const unsigned char *bytes, size_t size); /* a key that does something there */
 bool zf_prompt_dirty(void);        /* since it was drawn */

@@ -44,7 +44,6 @@ struct zf_view {
     enum zf_link link;
     const char *said; /* what the trainer is doing, "paused"; "" */
     bool read_only;
-    double now;   /* seconds since the run's start, by the clock or the recording */
     double speed; /* of a replay; 0: it stands */
     bool mouse;
     const json_t *option_rows; /* the options as `show --json` tells them; NULL: not known */

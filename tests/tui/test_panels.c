@@ -610,7 +610,7 @@ static bool record(struct zf_history *h, const char *name, const char *options)
     ssize_t n;
     while (f && (n = getline(&line, &room, f)) > 0) {
         zf_history_text(h, line, (size_t)n - (line[n - 1] == '\n'));
-        if (h->lines == 1) zf_history_watch(h, HOT);
+        if (h->matrices && h->map.matrix == SIZE_MAX) zf_history_watch(h, HOT);
     }
     free(line);
     if (f) fclose(f);

@@ -221,14 +221,13 @@ static double mean_kept(const struct zf_history *h)
 }
 
 /* How much of a selection was there before: a course, and a value. */
-static int draw_kept(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, int x, int y, uint64_t first, uint64_t last)
+static void draw_kept(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, int x, int y, uint64_t first, uint64_t last)
 {
     enum { WIDE = 16 };
     char number[ZF_FORMAT_ROOM];
     double value[WIDE], kept = mean_kept(v->h);
     float share[WIDE];
-    int from = x;
-    if (isnan(kept)) return 0;
+    if (isnan(kept)) return;
     x += zf_text(c, r, x, y, ZF_STYLE_DIM, "kept ");
     if (r.cols - x >= WIDE + 6 && zf_have(v->h, ZF_SERIES_KEPT)) {
         zf_sample(zf_history_series(v->h, ZF_SERIES_KEPT), NULL, ZF_HOW_MEAN, first, last, value, WIDE);
@@ -236,7 +235,7 @@ static int draw_kept(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
         zf_spark(c, r, x, y, share, WIDE, ZF_STYLE_SMOOTH);
         x += WIDE + 1;
     }
-    return x + zf_text(c, r, x, y, ZF_STYLE_TEXT, zf_format_share(number, kept)) - from;
+    zf_text(c, r, x, y, ZF_STYLE_TEXT, zf_format_share(number, kept));
 }
 
 static void draw_legend(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, const struct scale *s, uint64_t first,

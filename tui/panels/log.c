@@ -114,7 +114,7 @@ void zf_frame_log(const struct zf_view *v, char *title, char *note, size_t size)
 
 static void notes_table(const struct zf_view *v, const struct zf_notes *l, struct zf_table *out, bool filter)
 {
-    static const char *const column[] = {"time", "step", "kind", "text"}; /* kind: as in the README's list of marks */
+    static const char *const column[] = {"time", "step", "kind"}; /* kind: as in the README's list of marks */
     out->column = column;
     out->columns = 3;
     for (size_t i = 0; i < l->count; i++) {

@@ -258,9 +258,7 @@ void zf_frame_options(const struct zf_view *v, char *title, char *note, size_t s
 /* Words: only text has a place for them. */
 void zf_table_options(const struct zf_view *v, struct zf_table *out)
 {
-    static const char *const column[] = {"option"};
     struct list *l = list_of(v);
-    out->column = column;
     if (!l) out->failed = true;
     for (int i = 0; l && i < l->count; i++) {
         char text[800];

@@ -221,8 +221,8 @@ static void draw_norms(const struct zf_view *v, struct zf_canvas *c, struct zf_r
     if (!h->norm || !h->norm_step || room < 2) return;
     for (size_t i = 0; i < h->matrices; i++) {
         int at = count;
-        if (!isfinite(h->norm[i].norm)) continue;
-        for (; at > 0 && h->norm[best[at - 1]].norm < h->norm[i].norm; at--)
+        if (!isfinite(h->norm[i])) continue;
+        for (; at > 0 && h->norm[best[at - 1]] < h->norm[i]; at--)
             if (at < room) best[at] = best[at - 1];
         if (at >= room) continue;
         best[at] = i;
@@ -233,7 +233,7 @@ static void draw_norms(const struct zf_view *v, struct zf_canvas *c, struct zf_r
     for (int i = 0; i < count; i++, y++) {
         char text[ZF_FORMAT_ROOM];
         zf_fit(c, r, 1, y, r.cols - 12, ZF_STYLE_TEXT, h->matrix[best[i]].name ? h->matrix[best[i]].name : "");
-        zf_text_right(c, r, y, ZF_STYLE_TEXT, zf_format_value(text, h->norm[best[i]].norm));
+        zf_text_right(c, r, y, ZF_STYLE_TEXT, zf_format_value(text, h->norm[best[i]]));
     }
 }
 
