@@ -259,8 +259,9 @@ static void wait_for_something(struct loop *l, double seconds)
                           {.fd = zf_screen_stray(), .events = POLLIN},
                           {.fd = -1, .events = POLLIN}};
     if (!l->over && !l->ended_at) {
+        const struct zf_feed_type *type = a->feed->type;
         double rest = a->waiting_count ? 0 : l->took + TAKE_EVERY - zf_clock();
-        p[3].fd = rest > 0 ? -1 : a->feed->type->fd(a->feed);
+        p[3].fd = rest > 0 || !type->fd ? -1 : type->fd(a->feed);
         if (rest > 0) seconds = sooner(seconds, rest);
     }
     int ms = l->more ? 0 : seconds < 0 ? -1 : seconds > 60 ? 60000 : (int)ceil(seconds * 1000);
@@ -304,19 +305,13 @@ static void run(struct loop *l)
     }
 }
 
-static void by_name(const char *name, const char *const *names, size_t count, unsigned *to)
-{
-    for (size_t i = 0; name && i < count; i++)
-        if (!strcmp(name, names[i])) *to = (unsigned)i;
-}
-
 static void choose_looks(struct zf_view *v, const struct zf_console_options *o, bool utf8, bool braille, int colours)
 {
-    unsigned scheme = colours ? ZF_SCHEME_DARK : ZF_SCHEME_MONO, glyphs = braille ? ZF_GLYPHS_BRAILLE
-                                                                          : utf8  ? ZF_GLYPHS_BLOCK
-                                                                                  : ZF_GLYPHS_ASCII;
-    by_name(o->theme, zf_scheme_names, ZF_SCHEMES, &scheme);
-    by_name(o->glyphs, zf_glyph_names, ZF_GLYPH_SETS, &glyphs);
+    size_t scheme = colours ? ZF_SCHEME_DARK : ZF_SCHEME_MONO, glyphs = braille ? ZF_GLYPHS_BRAILLE
+                                                                        : utf8  ? ZF_GLYPHS_BLOCK
+                                                                                : ZF_GLYPHS_ASCII;
+    if (o->theme) scheme = zf_name_index(o->theme, zf_scheme_names, ZF_SCHEMES);
+    if (o->glyphs) glyphs = zf_name_index(o->glyphs, zf_glyph_names, ZF_GLYPH_SETS);
     v->scheme = (enum zf_scheme)scheme;
     v->glyphs = (enum zf_glyphs)glyphs;
 }

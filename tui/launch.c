@@ -73,12 +73,11 @@ static enum zf_status take_looks(struct zf_args *a, struct zf_console_options *o
     } looks[] = {{"--theme", zf_scheme_names, ZF_SCHEMES, &o->theme}, {"--glyphs", zf_glyph_names, ZF_GLYPH_SETS, &o->glyphs}};
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         ZF_TRY(zf_args_value(a, looks[i].flag, looks[i].to, e));
-        bool known = !*looks[i].to;
-        for (size_t k = 0; k < looks[i].count; k++) known |= !known && !strcmp(*looks[i].to, looks[i].names[k]);
+        if (!*looks[i].to || zf_name_index(*looks[i].to, looks[i].names, looks[i].count) < looks[i].count) continue;
         char list[128] = "";
         for (size_t k = 0; k < looks[i].count; k++)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", k ? "|" : "", looks[i].names[k]);
-        if (!known) return zf_fail(e, ZF_USAGE, looks[i].flag, "it is `%s`; %s is expected", *looks[i].to, list);
+        return zf_fail(e, ZF_USAGE, looks[i].flag, "it is `%s`; %s is expected", *looks[i].to, list);
     }
     return ZF_OK;
 }

@@ -9,18 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const panel_words[ZF_PANELS] = {
-#define X(name, word) #word,
-    ZF_PANEL_MAP(X)
-#undef X
-};
-
 int zf_app_panel(const char *name)
 {
     if (name[0] >= '1' && name[0] < '1' + ZF_PANELS && !name[1]) return name[0] - '1';
-    for (int i = 0; i < ZF_PANELS; i++)
-        if (!strcmp(name, panel_words[i])) return i;
-    return -1;
+    size_t i = zf_name_index(name, zf_panel_words, ZF_PANELS);
+    return i < ZF_PANELS ? (int)i : -1;
 }
 
 /* The names of something, as a refusal shows them. */
@@ -36,7 +29,7 @@ static enum zf_status unknown(const char *what, const char *name, const char *co
 static enum zf_status find_panel(const struct zf_command *c, int *panel, struct zf_err *e)
 {
     *panel = zf_app_panel(c->word[0]);
-    return *panel >= 0 ? ZF_OK : unknown("panel", c->word[0], panel_words, ZF_PANELS, e);
+    return *panel >= 0 ? ZF_OK : unknown("panel", c->word[0], zf_panel_words, ZF_PANELS, e);
 }
 
 static void focus_on_something(struct zf_view *v)
@@ -52,7 +45,7 @@ static enum zf_status panel(struct zf_app *a, const struct zf_command *c, struct
     if (!c->count) {
         char list[256] = "";
         for (int i = 0; i < ZF_PANELS; i++)
-            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d %s%s", i ? "  " : "", i + 1, panel_words[i],
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d %s%s", i ? "  " : "", i + 1, zf_panel_words[i],
                      a->v.shown[i] ? "" : " (hidden)");
         zf_app_say(a, ZF_STYLE_TEXT, "%s", list);
         return ZF_OK;
@@ -110,8 +103,7 @@ static enum zf_status smooth(struct zf_app *a, const struct zf_command *c, struc
 static enum zf_status scale(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
 {
     static const char *const words[] = {"log", "linear", "fixed", "relative"};
-    enum { LOG, LINEAR, FIXED, RELATIVE };
-    size_t i = 0;
+    enum { LOG, LINEAR, FIXED, SCALES = sizeof words / sizeof *words };
     if (!c->count) {
         if (a->v.focus == ZF_PANEL_CHANNELS)
             a->v.fixed_scale = !a->v.fixed_scale;
@@ -120,8 +112,8 @@ static enum zf_status scale(struct zf_app *a, const struct zf_command *c, struct
         return ZF_OK;
     }
     const char *word = !strcmp(c->word[0], "lin") ? "linear" : c->word[0];
-    while (i <= RELATIVE && strcmp(word, words[i])) i++;
-    if (i > RELATIVE) return unknown("scale", word, words, sizeof words / sizeof *words, e);
+    size_t i = zf_name_index(word, words, SCALES);
+    if (i == SCALES) return unknown("scale", word, words, SCALES, e);
     if (i <= LINEAR)
         a->v.log_scale = i == LOG;
     else
@@ -133,12 +125,11 @@ static enum zf_status scale(struct zf_app *a, const struct zf_command *c, struct
 static enum zf_status choose(const struct zf_command *c, const char *what, const char *const *names, size_t count, unsigned *at,
                              struct zf_err *e)
 {
-    size_t i = 0;
     if (!c->count) {
         *at = (*at + 1) % (unsigned)count;
         return ZF_OK;
     }
-    while (i < count && strcmp(c->word[0], names[i])) i++;
+    size_t i = zf_name_index(c->word[0], names, count);
     if (i == count) return unknown(what, c->word[0], names, count, e);
     *at = (unsigned)i;
     return ZF_OK;
@@ -188,7 +179,7 @@ static enum zf_status write_file(struct zf_app *a, const struct zf_command *c, s
         ask_to_replace(a, c, path);
     } else if (!s) {
         s = zf_write_panel(&a->v, (enum zf_panel_id)id, path, e);
-        if (!s) zf_app_say(a, ZF_STYLE_GOOD, "%s: written, as %s shows it", path, panel_words[id]);
+        if (!s) zf_app_say(a, ZF_STYLE_GOOD, "%s: written, as %s shows it", path, zf_panel_words[id]);
     }
     free(path);
     return s;

@@ -18,7 +18,7 @@ void zf_table_free(struct zf_table *t);
 void zf_table_row(struct zf_table *t, const double *cells, const char *text); /* copies */
 
 struct zf_panel {
-    const char *name, *title;
+    const char *title;
     int least_cols, least_rows; /* below that it is not shown unless alone */
     int weight;                 /* of the rows that are left over */
     /* Inside its frame. title, note: of the frame, at most size bytes each; may be left as they are. */

@@ -1,6 +1,21 @@
 /* See view.h. */
 #include "tui/view.h"
 
+#include <string.h>
+
+const char *const zf_panel_words[ZF_PANELS] = {
+#define X(name, word) #word,
+    ZF_PANEL_MAP(X)
+#undef X
+};
+
+size_t zf_name_index(const char *name, const char *const *names, size_t count)
+{
+    size_t i = 0;
+    while (i < count && strcmp(name, names[i])) i++;
+    return i;
+}
+
 void zf_view_init(struct zf_view *v, const struct zf_history *h)
 {
     *v = (struct zf_view){.h = h, .zoomed = -1, .smooth = 30, .matrix = SIZE_MAX, .run = "", .said = "", .speed = 1};

@@ -17,6 +17,10 @@ enum zf_panel_id {
         ZF_PANELS
 };
 
+extern const char *const zf_panel_words[ZF_PANELS]; /* "loss", ... */
+/* Where a name stands; count: nowhere. */
+size_t zf_name_index(const char *name, const char *const *names, size_t count);
+
 enum zf_link { ZF_LINK_LIVE, ZF_LINK_FILES, ZF_LINK_REPLAY, ZF_LINK_ENDED, ZF_LINK_LOST };
 
 struct zf_view {

@@ -176,7 +176,7 @@ static enum zf_status write_numbers(const struct zf_view *v, enum zf_panel_id id
     if (t.failed)
         s = zf_fail_memory(e, "a panel's numbers");
     else if (!t.rows)
-        s = zf_fail(e, ZF_USAGE, path, "the panel `%s` has no data yet; nothing was written", zf_panel_table[id].name);
+        s = zf_fail(e, ZF_USAGE, path, "the panel `%s` has no data yet; nothing was written", zf_panel_words[id]);
     else if (!(to = open_memstream(&text, &size)))
         s = zf_fail_memory(e, "a panel's numbers");
     else

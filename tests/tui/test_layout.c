@@ -96,7 +96,7 @@ static void check_left_out(const struct zf_view *v, int cols, int rows)
         if (!v->shown[i] || !empty(l.panel[i])) continue;
         for (int k = 0; k < n && !merged; k++)
             if (columns[k][1] >= zf_panel_table[i].least_cols && columns[k][2] + zf_panel_table[i].least_rows <= rows - 3)
-                fail_msg("%dx%d: there is room for %s", cols, rows, zf_panel_table[i].name);
+                fail_msg("%dx%d: there is room for %s", cols, rows, zf_panel_words[i]);
     }
 }
 

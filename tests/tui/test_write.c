@@ -177,7 +177,7 @@ static void every_panel_every_ending(void **state)
     for (int id = 0; id < ZF_PANELS; id++)
         for (int k = 0; k < 4; k++) {
             char name[40];
-            snprintf(name, sizeof name, "%s.%s", zf_panel_table[id].name, endings[k]);
+            snprintf(name, sizeof name, "%s.%s", zf_panel_words[id], endings[k]);
             enum zf_status s = zf_write_panel(&v, (enum zf_panel_id)id, path_of(name), &e);
             bool words = id == ZF_PANEL_OPTIONS && k == 1;
             assert_int_equal(s, words ? ZF_USAGE : ZF_OK);
@@ -185,9 +185,9 @@ static void every_panel_every_ending(void **state)
         }
     for (int id = 0; id < ZF_PANELS; id++) {
         char name[40];
-        snprintf(name, sizeof name, "%s.svg", zf_panel_table[id].name);
+        snprintf(name, sizeof name, "%s.svg", zf_panel_words[id]);
         run_python("import xml.dom.minidom\nassert xml.dom.minidom.parse(sys.argv[1]).documentElement.tagName == 'svg'", path_of(name));
-        snprintf(name, sizeof name, "%s.txt", zf_panel_table[id].name);
+        snprintf(name, sizeof name, "%s.txt", zf_panel_words[id]);
         run_python("t = open(sys.argv[1], encoding='utf-8').read()\n"
                    "assert len(t) > 100 and all(c == '\\n' or c >= ' ' for c in t)",
                    path_of(name));

@@ -6,7 +6,7 @@
 
 #define PANEL(word, what, cols, rows, weight, scrolls) \
     { \
-#word, what, cols, rows, weight, zf_draw_##word, zf_frame_##word, zf_table_##word, scrolls \
+        what, cols, rows, weight, zf_draw_##word, zf_frame_##word, zf_table_##word, scrolls \
     }
 
 const struct zf_panel zf_panel_table[ZF_PANELS] = {
