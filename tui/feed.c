@@ -18,7 +18,7 @@ void zf_feed_tick(struct zf_feed_clock *c, const struct zf_history *h, double ag
 
 double zf_feed_now(const struct zf_feed_clock *c)
 {
-    return c->at > 0 ? c->time + zf_clock() - c->at : 0;
+    return c->time + (c->at > 0 ? zf_clock() - c->at : 0);
 }
 
 void zf_feed_steps(struct zf_history *h, const char *run)

@@ -67,12 +67,6 @@ static enum zf_status take(struct zf_feed *feed, struct zf_history *h, double se
     return ZF_OK;
 }
 
-static int fd(const struct zf_feed *f)
-{
-    (void)f;
-    return -1;
-}
-
 static double wait_for(const struct zf_feed *f)
 {
     (void)f;
@@ -96,16 +90,9 @@ static enum zf_status ask(struct zf_feed *feed, int64_t id, const char *command,
     return s;
 }
 
-static bool answer(struct zf_feed *f, struct zf_answer *out)
-{
-    (void)f, (void)out;
-    return false;
-}
-
 static double now(const struct zf_feed *feed)
 {
-    const struct files *f = of(feed);
-    return f->clock.at > 0 ? zf_feed_now(&f->clock) : f->clock.time;
+    return zf_feed_now(&of(feed)->clock);
 }
 
 static void close_it(struct zf_feed *feed)
@@ -118,7 +105,7 @@ static void close_it(struct zf_feed *feed)
     free(f);
 }
 
-static const struct zf_feed_type type = {take, fd, wait_for, ask, answer, now, close_it};
+static const struct zf_feed_type type = {.take = take, .wait = wait_for, .ask = ask, .now = now, .close = close_it};
 
 enum zf_status zf_feed_files(struct zf_feed **out, const char *run, struct zf_err *e)
 {

@@ -185,12 +185,6 @@ static enum zf_status take(struct zf_feed *feed, struct zf_history *h, double se
     return ZF_OK;
 }
 
-static int fd(const struct zf_feed *f)
-{
-    (void)f;
-    return -1;
-}
-
 static double wait_for(const struct zf_feed *feed)
 {
     const struct replay *r = of(feed);
@@ -204,12 +198,6 @@ static enum zf_status ask(struct zf_feed *f, int64_t id, const char *command, bo
     (void)f, (void)id, (void)command, (void)yes;
     return zf_fail(e, ZF_DIFFERENT, NULL,
                    "this is a recording: nobody is there to carry it out; `zenflow-console run.cfg` starts or continues a run");
-}
-
-static bool answer(struct zf_feed *f, struct zf_answer *out)
-{
-    (void)f, (void)out;
-    return false;
 }
 
 static double now(const struct zf_feed *feed)
@@ -232,7 +220,7 @@ static void close_it(struct zf_feed *feed)
     free(r);
 }
 
-static const struct zf_feed_type type = {take, fd, wait_for, ask, answer, now, close_it};
+static const struct zf_feed_type type = {.take = take, .wait = wait_for, .ask = ask, .now = now, .close = close_it};
 
 enum zf_status zf_feed_replay(struct zf_feed **out, const char *run, double speed, struct zf_err *e)
 {

@@ -169,7 +169,7 @@ static void take_answer(struct zf_app *a, const struct zf_waiting *w, const stru
 void zf_app_answers(struct zf_app *a)
 {
     struct zf_answer answer;
-    while (a->feed->type->answer(a->feed, &answer)) {
+    while (a->feed->type->answer && a->feed->type->answer(a->feed, &answer)) {
         for (size_t i = 0; i < a->waiting_count; i++) {
             struct zf_waiting w = a->waiting[i];
             if (w.id != answer.id) continue;
