@@ -59,8 +59,7 @@ static char *answer_here(const struct zf_app *a, const char *line)
             if (zf_series_at(zf_history_series(&a->h, ZF_SERIES_LOSS), a->h.step, &at, &value)) fprintf(to, ", loss %.4f", value);
             fprintf(to, "%s%s\n", a->h.ended ? "; the run has ended: " : "", a->h.ended ? a->h.end_reason : "");
         }
-        if (fclose(to)) text[0] = 0;
-        size_t n = strlen(text);
+        size_t n = fclose(to) || !text ? 0 : strlen(text);
         if (n) text[n - 1] = 0;
         if (!n) {
             free(text);
