@@ -168,7 +168,6 @@ static void kept_frames(void **state)
     (void)state;
     const char *source = getenv("ZF_SOURCE"), *how = getenv("ZF_GOLDEN");
     bool write = how && !strcmp(how, "write");
-    if (!source) skip();
     for (int i = 0; i < PICTURES; i++) {
         char path[600];
         struct zf_err e;

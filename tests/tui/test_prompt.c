@@ -327,7 +327,9 @@ static void searching(void)
     free(text);
     CHECK(zf_prompt_takes_escape());
     type("\x1b[200~語\n\x1b[201~"); /* a paste is searched for */
+    draw();
     text = zf_canvas_text(&canvas, false);
+    CHECK(text && strstr(text, "mark 日本語") && strstr(text, "本語'"));
     free(text);
     type("\r");
     CHECK(!strcmp(ran, "mark 日本語|"));
