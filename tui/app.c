@@ -102,7 +102,7 @@ static void ended(struct loop *l, bool lost)
         char *whole = NULL;
         if (asprintf(&whole, "%s\n\n`q` leaves then, with exit code %d.", text ? text : "The trainer is gone without a word.", a->code) >=
             0)
-            zf_app_show(a, ZF_DIALOG_NOTICE, lost ? "the trainer is gone" : "the run has failed", whole);
+            zf_app_offer(a, ZF_DIALOG_NOTICE, lost ? "the trainer is gone" : "the run has failed", whole, NULL);
         free(whole);
     }
     if (text) zf_app_log(a, a->code == ZF_OK ? "note" : "warning", text);
@@ -221,6 +221,7 @@ static double draw(struct loop *l, double now)
         l->bytes += 0.25 * (bytes - l->bytes);
     if (line_only) return fmax(0, l->drawn + DATA_EVERY - now);
     a->dirty = a->redraw = false;
+    if (a->seen_at <= 0) a->seen_at = now;
     l->drawn = now;
     l->version = a->h.version_of_data;
     l->second = floor(a->feed->type->now(a->feed));
@@ -298,6 +299,7 @@ static void run(struct loop *l)
         if (a->message_until > 0 && now > a->message_until) zf_app_hush(a);
         if (a->message_until > 0) wait = sooner(wait, a->message_until - now);
         wait = sooner(wait, zf_app_curious(a, now));
+        wait = sooner(wait, zf_app_open_offer(a, now));
         if (!l->over) wait = sooner(wait, l->ended_at ? 0.1 : a->feed->type->wait(a->feed));
         if (!l->over) wait = sooner(wait, 1 - (a->feed->type->now(a->feed) - floor(a->feed->type->now(a->feed))));
         wait = sooner(wait, draw(l, zf_clock()));
@@ -333,6 +335,7 @@ static void finish(struct zf_app *a)
 {
     for (size_t i = 0; i < a->waiting_count; i++) free(a->waiting[i].command);
     zf_app_close_dialog(a);
+    zf_app_forget_offers(a);
     zf_app_hush(a);
     json_decref(a->option_rows);
     zf_canvas_free(&a->c);

@@ -1,5 +1,6 @@
 /* What the parts of the console share: app.c (loop), input.c (keys, prompt), commands.c (what keys and lines do), talk.c (the trainer's
- * answers), dialog.c (words over the panels), outcome.c (how a run ended). One thread; nothing here blocks. */
+ * answers), dialog.c (words over the panels), offers.c (which of them wait), outcome.c (how a run ended). One thread; nothing here blocks.
+ */
 #ifndef ZF_TUI_APP_IMPL_H
 #define ZF_TUI_APP_IMPL_H
 
@@ -34,6 +35,8 @@ struct zf_app {
     char *dialog_title, *dialog_text;
     char *dialog_command; /* ASK: done at y */
     size_t dialog_scroll;
+    struct zf_offer *offers, *offered; /* those that wait; that of the dialog, if it is one, which has its texts */
+    double seen_at, key_at;            /* the dialog was on the screen, 0: not yet; the last key */
 
     struct zf_waiting {
         int64_t id;
@@ -88,6 +91,15 @@ void zf_app_hush(struct zf_app *a);
 bool zf_app_dialog_key(struct zf_app *a, uint32_t key); /* false: there is none */
 void zf_app_words(struct zf_app *a);                    /* message and dialog, onto the canvas */
 char *zf_app_help(const struct zf_app *a);              /* keys and commands; to be freed */
+
+/* offers.c. command: of ASK. */
+void zf_app_offer(struct zf_app *a, enum zf_dialog d, const char *title, const char *text, const char *command);
+void zf_app_forget_offers(struct zf_app *a);
+double zf_app_open_offer(struct zf_app *a, double now); /* if it is time; returns seconds until it may be, below 0: another event first */
+bool zf_app_step_back(struct zf_app *a);                /* false: the dialog is none of them */
+bool zf_app_too_soon(const struct zf_app *a);           /* for a key to be meant for the dialog */
+const char *zf_app_waits(const struct zf_app *a,
+                         enum zf_dialog *d); /* the title of that which waits for the line to be empty; NULL: none */
 
 /* outcome.c: how a run ended, from its files: text to be freed, NULL: it has not ended (or they do not tell yet), or no memory. `ended`:
  * its `end` line has been seen. step: the newest that was seen. */

@@ -2,6 +2,7 @@
 #include "tui/app_impl.h"
 #include "tui/prompt.h"
 
+#include "core/base/clock.h"
 #include "core/base/file.h"
 
 #include <stdio.h>
@@ -145,7 +146,9 @@ static bool two_keys(const struct zf_app *a, const struct zf_key_event *k)
 
 void zf_app_key(struct zf_app *a, const struct zf_key_event *k)
 {
+    a->key_at = zf_clock();
     if (k->key == ZF_KEY_PASTE_BEGIN) a->pasting = true;
+    if (k->key == ZF_KEY_PASTE_BEGIN && a->typing) zf_app_step_back(a); /* text is an answer to nothing */
     if (a->pasting) {
         if (a->typing && a->dialog == ZF_DIALOG_NONE) zf_prompt_bytes(k->bytes, k->size);
         if (k->key == ZF_KEY_PASTE_END) a->pasting = false;

@@ -156,12 +156,12 @@ static enum zf_status glyphs(struct zf_app *a, const struct zf_command *c, struc
 /* Asked for once more, with a yes. */
 static void ask_to_replace(struct zf_app *a, const struct zf_command *c, const char *path)
 {
-    char *question = NULL, *command = zf_command_join((const char *const[]){"write!", c->word[0], c->word[1]}, 3);
-    free(a->dialog_command);
-    if (!command || asprintf(&a->dialog_command, ":%s", command) < 0) a->dialog_command = NULL;
+    char *question = NULL, *own = NULL, *command = zf_command_join((const char *const[]){"write!", c->word[0], c->word[1]}, 3);
+    if (command && asprintf(&own, ":%s", command) < 0) own = NULL;
+    if (own && asprintf(&question, "%s is there already. Replace it?", path) < 0) question = NULL;
+    if (question) zf_app_offer(a, ZF_DIALOG_ASK, "write", question, own);
     free(command);
-    if (a->dialog_command && asprintf(&question, "%s is there already. Replace it?", path) >= 0)
-        zf_app_show(a, ZF_DIALOG_ASK, "write", question);
+    free(own);
     free(question);
 }
 

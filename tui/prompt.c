@@ -366,6 +366,11 @@ void zf_prompt_set(const char *text)
     cut_line();
 }
 
+bool zf_prompt_empty(void)
+{
+    return !p.open || (!rl_end && !zf_recall_searches());
+}
+
 bool zf_prompt_takes_escape(void)
 {
     if (!p.open) return false;

@@ -83,7 +83,7 @@ static void show_answer(struct zf_app *a, bool ok, const char *command, const ch
     free(entry);
     size_t room = a->c.rows > 12 ? (size_t)a->c.rows / 3 : 4;
     if (lines > room || strlen(text) > room * (size_t)(a->c.cols > 20 ? a->c.cols : 20))
-        zf_app_show(a, ZF_DIALOG_PAGER, command, text);
+        zf_app_offer(a, ZF_DIALOG_PAGER, command, text, NULL);
     else if (ok)
         zf_app_say(a, ZF_STYLE_GOOD, "%s", *text ? text : "done");
     else
@@ -156,9 +156,7 @@ static void take_answer(struct zf_app *a, const struct zf_waiting *w, const stru
     } else if (w->purpose == ZF_FOR_OPTIONS && answer->ok) {
         take_options(a, text);
     } else if (w->purpose == ZF_FOR_PERSON && answer->ask) {
-        free(a->dialog_command);
-        a->dialog_command = strdup(w->command);
-        zf_app_show(a, ZF_DIALOG_ASK, w->command, text);
+        zf_app_offer(a, ZF_DIALOG_ASK, w->command, text, w->command);
     } else if (w->purpose == ZF_FOR_PERSON) {
         show_answer(a, answer->ok, w->command, text);
         if (!answer->ok && a->stopping && !strcmp(w->command, "stop")) a->leave_at_end = a->stopping = false;

@@ -99,8 +99,7 @@ def test_watch_and_steer(folder):
         t.command("set update_interval 8")
         t.wait(lambda s: re.search(r"update_interval 4 -> 8, from step \d+", s))
         t.command("set lr 5")  # much more
-        t.wait("y yes  n no")
-        t.keys("n")
+        t.answer("n", "y yes  n no")
         t.wait("not done")
         t.command("mark here I was")
         wait(lambda: h.metrics(out, "mark", whole=False), what="the mark")
@@ -129,6 +128,38 @@ def test_watch_and_steer(folder):
     expect(h.metrics(out)[-1]["reason"] == "stopped", h.metrics(out)[-1])
     expect([m["option"] for m in h.metrics(out, "change")] == ["topk_ratio", "update_interval"], h.metrics(out, "change"))
     expect({m["by"] for m in h.metrics(out, "change")} == {"console"}, "by", text)
+
+
+def test_typed_ahead(folder):
+    """A question answers itself by no key that was typed before it was seen."""
+    background(folder)
+    out, pid = out_of(folder), trainer_pid(folder)
+    with Terminal(folder, "attach", out) as t:
+        t.wait(lambda s: step_of(s) > 1)
+        os.kill(pid, signal.SIGSTOP)
+        t.command("set learning_rate 0.9")
+        t.type("histor")
+        t.wait("zf> histor")
+        os.kill(pid, signal.SIGCONT)
+        t.wait("asks: seen when the line is empty")
+        t.type("y")
+        t.keys("Enter")
+        t.wait("nothing was changed")
+        t.answer("n", "y yes  n no")
+        t.wait("not done")
+        t.command("set learning_rate 0.9")
+        t.type("yes of course")  # the next line, begun blindly: at once, or in the moment in which it opens
+        t.wait("zf> yes of course")
+        t.wait("asks: seen when the line is empty")
+        t.keys("C-c")
+        t.answer("n", "y yes  n no")
+        leave_prompt(t)
+        t.keys("q")
+        t.wait("d detach")
+        t.keys("d")
+        expect(t.exit() == 0, t.text())
+    expect(not h.metrics(out, "change", whole=False), h.metrics(out, "change", whole=False))
+    end(folder)
 
 
 def test_two_consoles(folder):
@@ -178,8 +209,7 @@ def test_a_trainer_that_dies(folder):
     with Terminal(folder, "attach", out_of(folder)) as t:
         t.wait(lambda s: step_of(s) > 1)
         os.kill(trainer_pid(folder), signal.SIGKILL)
-        t.wait("the trainer is gone")
-        t.keys("x")
+        t.answer("x", "the trainer is gone")
         t.wait("any key", gone=True)
         t.wait("loss")  # it can be looked at
         t.wait("LOST")

@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/session/commands.h"
 #include "core/session/lock.h"
@@ -23,6 +24,11 @@
 /* --- stand-ins for the terminal --- */
 
 static char set_text[256], label[32];
+static bool line_typed; /* something stands in the line */
+bool zf_prompt_empty(void)
+{
+    return !line_typed;
+}
 void zf_prompt_clear(void)
 {
     set_text[0] = 0;
@@ -155,7 +161,9 @@ static int close_app(void **state)
     (void)state;
     for (size_t i = 0; i < app.waiting_count; i++) free(app.waiting[i].command);
     zf_app_close_dialog(&app);
+    zf_app_forget_offers(&app);
     zf_app_hush(&app);
+    line_typed = false;
     json_decref(app.option_rows);
     zf_canvas_free(&app.c);
     zf_history_close(&app.h);
@@ -189,6 +197,13 @@ static void reply(bool ok, bool asks, const char *text)
     zf_app_answers(&app);
 }
 
+/* Nobody has pressed a key for a while, and what has opened was looked at. */
+static void look(void)
+{
+    zf_app_open_offer(&app, zf_clock() + 60);
+    app.seen_at = zf_clock() - 60;
+}
+
 static void test_a_change(void **state)
 {
     (void)state;
@@ -209,6 +224,7 @@ static void test_a_question(void **state)
     (void)state;
     zf_app_command(&app, "set lr 1");
     reply(false, true, "it multiplies lr by 100");
+    look();
     assert_int_equal(app.dialog, ZF_DIALOG_ASK);
     assert_true(seen("it multiplies lr by 100") && seen("y yes  n no"));
     assert_true(zf_app_dialog_key(&app, 'x')); /* neither */
@@ -219,10 +235,71 @@ static void test_a_question(void **state)
     reply(true, false, "done then");
     zf_app_command(&app, "set lr 1");
     reply(false, true, "again?");
+    look();
     int count = fake.count;
     zf_app_dialog_key(&app, ZF_KEY_ESCAPE);
     assert_int_equal(fake.count, count);
     assert_true(seen("not done"));
+}
+
+/* A key that was typed before the question was seen is the line's, whatever it would answer. */
+static void test_typed_ahead(void **state)
+{
+    (void)state;
+    zf_app_command(&app, "set lr 1");
+    zf_app_typing(&app, ZF_TYPING_COMMAND);
+    line_typed = true; /* the next command has been begun */
+    reply(false, true, "is that meant?");
+    zf_app_command(&app, "set lr 2");
+    reply(false, true, "and that?");
+    look();
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+    assert_false(zf_app_dialog_key(&app, 'y'));
+    zf_app_hush(&app);
+    assert_true(seen("`set lr 1` asks: seen when the line is empty"));
+    line_typed = false;
+    double soon = zf_app_open_offer(&app, app.key_at = zf_clock());
+    assert_true(soon > 0 && soon < 1); /* keys are not quiet yet */
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+    zf_app_open_offer(&app, zf_clock() + 1);
+    assert_int_equal(app.dialog, ZF_DIALOG_ASK);
+    int count = fake.count;
+    assert_false(zf_app_dialog_key(&app, 'y')); /* it was on no screen */
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+    zf_app_open_offer(&app, zf_clock() + 1);
+    app.seen_at = zf_clock();
+    assert_false(zf_app_dialog_key(&app, 'y')); /* nobody reads so fast */
+    assert_int_equal(fake.count, count);
+    look();
+    assert_true(seen("is that meant?"));
+    assert_false(zf_app_dialog_key(&app, 'm')); /* no answer: of a word */
+    look();
+    assert_true(zf_app_dialog_key(&app, 'y'));
+    assert_string_equal(fake.asked, "set lr 1");
+    assert_true(fake.yes);
+    look();
+    assert_true(seen("and that?")); /* the second one has its turn */
+    zf_app_dialog_key(&app, 'n');
+    look();
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+    assert_int_equal(fake.count, count + 1);
+}
+
+/* So is an answer that needs the panels' room: it closes at any key, which then may do something else. */
+static void test_a_long_answer(void **state)
+{
+    (void)state;
+    char text[4000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    zf_app_command(&app, "history");
+    reply(true, false, text);
+    assert_false(zf_app_dialog_key(&app, 'z'));
+    look();
+    assert_int_equal(app.dialog, ZF_DIALOG_PAGER);
+    assert_true(zf_app_dialog_key(&app, ZF_KEY_ESCAPE));
+    look();
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
 }
 
 static void test_refusals(void **state)
@@ -541,6 +618,7 @@ static void test_writing(void **state)
         assert_true(seen("written"));
         assert_int_equal(access(path, R_OK), 0);
         zf_app_command(&app, command);
+        look();
         assert_int_equal(app.dialog, ZF_DIALOG_ASK); /* it is there now */
         assert_int_equal(truncate(path, 0), 0);
         zf_app_dialog_key(&app, 'y');
@@ -758,6 +836,8 @@ int main(void)
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, open_app, close_app)
     const struct CMUnitTest tests[] = {TEST(a_change),
                                        TEST(a_question),
+                                       TEST(typed_ahead),
+                                       TEST(a_long_answer),
                                        TEST(refusals),
                                        TEST(paths),
                                        TEST(views),
