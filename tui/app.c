@@ -5,6 +5,7 @@
 #include "tui/screen.h"
 
 #include "core/base/clock.h"
+#include "core/base/show.h"
 
 #include <errno.h>
 #include <math.h>
@@ -89,7 +90,9 @@ static void ended(struct loop *l, bool lost)
     struct zf_app *a = l->a;
     char *text = zf_outcome(a->o->run, !lost, a->h.step, &a->code);
     if (!text && zf_clock() - l->ended_at < ENDING) return; /* its files will tell in a moment */
-    if (!text) a->code = !lost && !strcmp(a->h.end_reason, "done") ? ZF_OK : lost ? ZF_BUSY : ZF_STOPPED;
+    if (!text && lost) a->code = ZF_BUSY;
+    if (!text && !lost) a->known = zf_outcome_told(a->o->run, &a->h, &a->code);
+    const char *says = text ? text : a->known;
     l->over = true;
     a->v.link = lost ? ZF_LINK_LOST : ZF_LINK_ENDED;
     a->said[0] = 0;
@@ -97,15 +100,16 @@ static void ended(struct loop *l, bool lost)
     if (a->leave_at_end) {
         a->leave = true;
     } else if (a->code == ZF_OK || a->code == ZF_STOPPED) {
-        zf_app_say(a, a->code == ZF_OK ? ZF_STYLE_GOOD : ZF_STYLE_WARN, "%s `q` leaves.", text ? text : "The run has ended.");
+        zf_app_say(a, a->code == ZF_OK ? ZF_STYLE_GOOD : ZF_STYLE_WARN, "%s `q` leaves.", says ? says : "The run has ended.");
     } else {
+        const char *title = !lost ? "the run has failed" : text ? "the trainer is gone" : "cut off from the trainer";
         char *whole = NULL;
-        if (asprintf(&whole, "%s\n\n`q` leaves then, with exit code %d.", text ? text : "The trainer is gone without a word.", a->code) >=
+        if (asprintf(&whole, "%s\n\n`q` leaves then, with exit code %d.", says ? says : "The trainer is gone without a word.", a->code) >=
             0)
-            zf_app_offer(a, ZF_DIALOG_NOTICE, lost ? "the trainer is gone" : "the run has failed", whole, NULL);
+            zf_app_offer(a, ZF_DIALOG_NOTICE, title, whole, NULL);
         free(whole);
     }
-    if (text) zf_app_log(a, a->code == ZF_OK ? "note" : "warning", text);
+    if (says) zf_app_log(a, a->code == ZF_OK ? "note" : "warning", says);
     free(text);
 }
 
@@ -125,6 +129,7 @@ static void take_lines(struct loop *l)
         if (s && !watching) l->over = true;
         if (s && !watching) zf_app_say(a, ZF_STYLE_BAD, "%s", e.message);
         if (watching && (s || (a->h.ended && !l->more))) l->ended_at = zf_clock();
+        if (watching && s) a->known = strdup(e.message);
     }
     zf_app_answers(a);
     if (a->h.version_of_data != before) zf_app_news(a);
@@ -337,6 +342,7 @@ static void finish(struct zf_app *a)
     zf_app_close_dialog(a);
     zf_app_forget_offers(a);
     zf_app_hush(a);
+    free(a->known);
     json_decref(a->option_rows);
     zf_canvas_free(&a->c);
     zf_history_close(&a->h);
@@ -345,13 +351,18 @@ static void finish(struct zf_app *a)
 /* On the terminal that is ours no more. */
 static void farewell(const struct zf_app *a)
 {
-    const char *run = a->o->run;
+    char quoted[ZF_SHELL_WORD];
+    const char *run = a->o->run, *word = zf_shell_word(quoted, run);
     bool ended = a->v.link == ZF_LINK_ENDED;
     if (a->gone) return;
-    char *words = ended || a->v.link == ZF_LINK_LOST ? zf_farewell(run, ended, a->h.step) : NULL;
-    if (a->v.link == ZF_LINK_LIVE)
-        printf("left %s at step %llu; the run goes on: `zenflow-console attach %s`\n", run, (unsigned long long)a->h.step, run);
-    if (words) fputs(words, stdout);
+    char *words = ended || a->v.link == ZF_LINK_LOST ? zf_farewell(run, ended, a->h.step, a->known) : NULL;
+    if (a->v.link == ZF_LINK_LIVE) {
+        fputs("left ", stdout);
+        zf_show(stdout, run);
+        printf(" at step %llu; %s: `zenflow-console %s %s`\n", (unsigned long long)a->h.step,
+               a->stopping ? "it was asked to stop, and ends after its step" : "the run goes on", a->stopping ? "status" : "attach", word);
+    }
+    if (words) zf_show_lines(stdout, words, strlen(words));
     fflush(stdout);
     free(words);
 }

@@ -58,6 +58,7 @@ struct zf_app {
     bool leave, leave_at_end, stopping, redraw, suspend, gone;
     bool dirty; /* a person did something */
     int code;
+    char *known; /* why there is no more to come, as the feed told it */
 };
 
 /* input.c */
@@ -104,7 +105,9 @@ const char *zf_app_waits(const struct zf_app *a,
 /* outcome.c: how a run ended, from its files: text to be freed, NULL: it has not ended (or they do not tell yet), or no memory. `ended`:
  * its `end` line has been seen. step: the newest that was seen. */
 char *zf_outcome(const char *run, bool ended, uint64_t step, int *code);
-/* The last words on the terminal: that, and what to type next. To be freed; NULL: no memory. */
-char *zf_farewell(const char *run, bool ended, uint64_t step);
+/* The same from what its lines told, where the directory does not: renamed meanwhile. To be freed. */
+char *zf_outcome_told(const char *run, const struct zf_history *h, int *code);
+/* The last words on the terminal: that, or else what is `known`, and what to type next. To be freed; NULL: no memory. */
+char *zf_farewell(const char *run, bool ended, uint64_t step, const char *known);
 
 #endif

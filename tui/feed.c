@@ -2,6 +2,7 @@
 #include "tui/feed_impl.h"
 
 #include "core/base/clock.h"
+#include "core/base/show.h"
 #include "core/session/lock.h"
 #include "core/session/rundir.h"
 
@@ -89,9 +90,9 @@ bool zf_feed_map(struct zf_feed_map *m, struct zf_history *h, const char *run, o
 enum zf_status zf_feed_lost(const char *run, uint64_t step, struct zf_err *e)
 {
     struct zf_lock_record holder;
-    char why[768];
+    char why[768], word[ZF_SHELL_WORD];
     if (zf_lock_look(run, &holder) == ZF_LOCK_NONE) /* a clean end takes the lock away */
-        return zf_fail(e, ZF_BUSY, run, "the trainer is gone; `zenflow-console status %s` shows how it ended", run);
+        return zf_fail(e, ZF_BUSY, run, "the trainer is gone; `zenflow-console status %s` shows how it ended", zf_shell_word(word, run));
     zf_lock_explain(&holder, step > holder.step ? step : holder.step, why, sizeof why);
     return zf_fail(e, ZF_BUSY, run, "%s", why);
 }

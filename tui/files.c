@@ -3,6 +3,7 @@
 #include "tui/feed_impl.h"
 
 #include "core/base/clock.h"
+#include "core/base/show.h"
 #include "core/session/lock.h"
 
 #include <inttypes.h>
@@ -78,14 +79,15 @@ static enum zf_status ask(struct zf_feed *feed, int64_t id, const char *command,
     struct files *f = of(feed);
     struct zf_lock_record holder;
     (void)id, (void)command, (void)yes;
-    char *real = realpath(f->run, NULL);
+    char word[ZF_SHELL_WORD], *real = realpath(f->run, NULL);
     enum zf_status s;
     if (zf_lock_look(f->run, &holder) == ZF_LOCK_LIVE)
         s = zf_fail(e, ZF_DIFFERENT, NULL,
                     "the trainer is on %s, this console follows its files; to steer it: ssh -t %s zenflow-console attach %s", holder.host,
                     holder.host, real ? real : f->run);
     else
-        s = zf_fail(e, ZF_DIFFERENT, NULL, "no trainer is at work on it; `zenflow-console status %s` shows how it ended", f->run);
+        s = zf_fail(e, ZF_DIFFERENT, NULL, "no trainer is at work on it; `zenflow-console status %s` shows how it ended",
+                    zf_shell_word(word, f->run));
     free(real);
     return s;
 }

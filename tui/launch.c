@@ -3,6 +3,7 @@
 
 #include "core/base/args.h"
 #include "core/base/file.h"
+#include "core/base/show.h"
 #include "core/config/options.h"
 #include "core/session/locate.h"
 #include "core/session/lock.h"
@@ -195,7 +196,7 @@ static enum zf_status launch_run(int argc, char **argv, struct zf_console_option
 {
     struct zf_surroundings around;
     const char *cfg = "run.cfg";
-    char *run = NULL, **with = calloc((size_t)argc + 2, sizeof *with);
+    char word[ZF_SHELL_WORD], *run = NULL, **with = calloc((size_t)argc + 2, sizeof *with);
     if (!with) return zf_fail_memory(e, "arguments");
     memcpy(with, argv, (size_t)argc * sizeof *with);
     with[1] = (char *)(size_t) "--detach"; /* before a `--` */
@@ -211,7 +212,8 @@ static enum zf_status launch_run(int argc, char **argv, struct zf_console_option
     o->notice = warning;
     if (!s && !*code && interrupted) {
         *code = ZF_STOPPED;
-        s = zf_fail(e, ZF_STOPPED, run, "interrupted while it started; its trainer ends in order: `zenflow-console status %s`", run);
+        s = zf_fail(e, ZF_STOPPED, run, "interrupted while it started; its trainer ends in order: `zenflow-console status %s`",
+                    zf_shell_word(word, run));
     } else if (!s && !*code) {
         s = show_run(run, o, true, code, e);
     }

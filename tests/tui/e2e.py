@@ -6,6 +6,7 @@ import os
 import random
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -160,6 +161,68 @@ def test_typed_ahead(folder):
         expect(t.exit() == 0, t.text())
     expect(not h.metrics(out, "change", whole=False), h.metrics(out, "change", whole=False))
     end(folder)
+
+
+def test_one_too_many(folder):
+    """It says what the trainer said."""
+    background(folder)
+    with open(os.path.join(out_of(folder), "lock"), encoding="utf-8") as f:
+        where = json.load(f)["socket"]
+    others = [socket.socket(socket.AF_UNIX) for _ in range(32)]
+    for s in others:
+        s.connect(where if where.startswith("/") else os.path.join(out_of(folder), where))
+        s.sendall(b'{"id":1,"command":"status"}\n')
+        expect(s.recv(1), "let in")
+    with Terminal(folder, "attach", out_of(folder)) as t:
+        t.answer("Escape", "there are 32 clients already")
+        t.wait("any key", gone=True)
+        t.keys("q")
+        expect(t.exit() == 8, t.text())
+        t.wait("out: there are 32 clients already")
+    for s in others:
+        s.close()
+    goes_on(folder)
+    end(folder)
+
+
+def test_last_words(folder):
+    """Of a run with a name that drives terminals, asked to stop, renamed."""
+    name, odd = "o\x1b]0;owned\x07 x", "o\\x1b]0;owned\\x07 x'`"
+    background(folder)
+    run, pid = os.path.join(folder, name), trainer_pid(folder)
+    os.rename(out_of(folder), run)
+    try:
+        with Terminal(folder, "attach", run) as t:
+            t.wait(lambda s: step_of(s) > 1)
+            t.keys("q")
+            t.wait("d detach")
+            t.keys("d")
+            expect(t.exit() == 0, t.text())
+            t.wait("the run goes on")
+            expect(odd in t.text().replace("\n", ""), t.text())
+        with Terminal(folder, "attach", run) as t:
+            t.wait(lambda s: step_of(s) > 1)
+            os.kill(pid, signal.SIGSTOP)
+            t.keys("q")
+            t.wait("s stop")
+            t.keys("s")
+            t.wait("stop ...")
+            t.keys("q")
+            t.wait("do not wait")
+            t.keys("d")
+            expect(t.exit() == 0, t.text())
+            t.wait("it was asked to stop")
+        with Terminal(folder, "attach", run) as t:
+            time.sleep(0.5)
+            os.rename(run, os.path.join(folder, "elsewhere"))
+            os.kill(pid, signal.SIGCONT)
+            t.wait("ended at step")
+            t.wait("renamed")
+            t.keys("q")
+            expect(t.exit() == 5, t.text())
+            t.wait("(stopped)")
+    finally:
+        os.kill(pid, signal.SIGCONT) if os.path.exists(f"/proc/{pid}") else None
 
 
 def test_two_consoles(folder):

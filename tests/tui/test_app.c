@@ -7,6 +7,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/show.h"
 #include "core/session/commands.h"
 #include "core/session/lock.h"
 #include "tui/app_impl.h"
@@ -751,7 +752,7 @@ static void test_farewell(void **state)
                          rows[i].reason);
         snprintf(path, sizeof path, "%s/journal.jsonl", run);
         assert_int_equal(zf_file_write_atomic(path, text, (size_t)n, &e), ZF_OK);
-        char *words = zf_farewell(run, true, 4);
+        char *words = zf_farewell(run, true, 4, NULL);
         assert_non_null(words);
         assert_non_null(strstr(words, "The run has ended at step 4: "));
         assert_non_null(strstr(words, " Its weights: exports/step-00000004."));
@@ -768,12 +769,48 @@ static void test_farewell(void **state)
     unlink(path);
     snprintf(path, sizeof path, "%s/exports/step-00000004", run);
     rmdir(path);
-    char *words = zf_farewell(run, true, 4); /* nothing is left */
+    char *words = zf_farewell(run, true, 4, NULL); /* nothing is left */
     assert_non_null(strstr(words, "without a word"));
+    free(words);
+    words = zf_farewell(run, false, 4, "there are 32 clients already");
+    assert_non_null(strstr(words, ": there are 32 clients already\n"));
     free(words);
     snprintf(path, sizeof path, "%s/exports", run);
     rmdir(path);
     rmdir(run);
+    int code = -1;
+    line("{\"type\":\"end\",\"step\":400,\"reason\":\"stopped\"}"); /* renamed meanwhile: what came by the socket */
+    char *told = zf_outcome_told(run, &app.h, &code);
+    assert_non_null(strstr(told, "ended at step 400 (stopped)"));
+    assert_non_null(strstr(told, "renamed"));
+    assert_int_equal(code, ZF_STOPPED);
+    words = zf_farewell(run, true, 4, told);
+    assert_non_null(strstr(words, told));
+    assert_null(strstr(words, "status /tmp"));
+    free(told);
+    free(words);
+}
+
+/* Commands that are suggested can be pasted, whatever the name of the run, and drive no terminal. */
+static void test_words_of_a_shell(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {{"runs/a-1", "runs/a-1"},
+                                          {"", "''"},
+                                          {"my run", "'my run'"},
+                                          {"l\u00f6ss", "'l\u00f6ss'"},
+                                          {"it's $HOME", "'it'\\''s $HOME'"},
+                                          {"a\x1b]0;owned\x07z", "$'a\\x1b]0;owned\\x07z'"},
+                                          {"it's\n\\\xff\u202e", "$'it\\'s\\x0a\\\\\\xff\\xe2\\x80\\xae'"}};
+    char word[ZF_SHELL_WORD], longest[2 * ZF_SHELL_WORD];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_string_equal(zf_shell_word(word, rows[i][0]), rows[i][1]);
+    memset(longest, ' ', sizeof longest - 1);
+    for (size_t n = ZF_SHELL_WORD - 8; n < sizeof longest; n++) { /* no part of a name is another name */
+        longest[n] = 0;
+        zf_shell_word(word, longest);
+        assert_true(!strcmp(word, "RUN") || strlen(word) == n + 2);
+        longest[n] = ' ';
+    }
 }
 
 static void test_surroundings(void **state)
@@ -852,7 +889,8 @@ int main(void)
                                        TEST(storm),
                                        TEST(hostile_words),
                                        cmocka_unit_test(test_outcomes),
-                                       cmocka_unit_test(test_farewell),
+                                       TEST(farewell),
+                                       cmocka_unit_test(test_words_of_a_shell),
                                        cmocka_unit_test(test_surroundings),
                                        cmocka_unit_test(test_logind)};
     return cmocka_run_group_tests(tests, NULL, NULL);
