@@ -77,6 +77,38 @@ static void wide(void)
     close_prompt();
 }
 
+/* Pages of the process. */
+static long memory(void)
+{
+    long all = 0, mine = -1;
+    FILE *f = fopen("/proc/self/statm", "r");
+    CHECK(f && fscanf(f, "%ld %ld", &all, &mine) == 2);
+    fclose(f);
+    return mine * sysconf(_SC_PAGESIZE);
+}
+
+/* What is typed beyond the longest line is nothing, and costs nothing: a paste without marks, a key that is stuck. */
+static void too_long(void)
+{
+    static char much[500001];
+    memset(much, 'y', sizeof much - 1);
+    open_prompt();
+    type("y");
+    long before = memory();
+    for (int i = 0; i < 4; i++) type(much);
+    long after = memory();
+    if (after - before > 64 << 20) fprintf(stderr, "%ld KiB more\n", (after - before) >> 10);
+    CHECK(after - before <= 64 << 20);
+    type("\x01");
+    type("abc");
+    draw();
+    CHECK(canvas.cell[4].code == 'y');
+    zf_prompt_clear();
+    type("ok\r");
+    CHECK(!strcmp(ran, "ok|"));
+    close_prompt();
+}
+
 static void scrolling(void)
 {
     char text[300] = "";
@@ -378,9 +410,16 @@ static void random_keys(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        CHILD(editing, ""),           CHILD(wide, ""),        CHILD(scrolling, ""),
-        CHILD(pasting, ""),           CHILD(completing, ""),  CHILD(vi, "set editing-mode vi\nset show-mode-in-prompt on\n"),
-        CHILD(inputrc, inputrc_text), CHILD(random_keys, ""), CHILD(random_keys, "set editing-mode vi\n"),
+        CHILD(editing, ""),
+        CHILD(wide, ""),
+        CHILD(too_long, ""),
+        CHILD(scrolling, ""),
+        CHILD(pasting, ""),
+        CHILD(completing, ""),
+        CHILD(vi, "set editing-mode vi\nset show-mode-in-prompt on\n"),
+        CHILD(inputrc, inputrc_text),
+        CHILD(random_keys, ""),
+        CHILD(random_keys, "set editing-mode vi\n"),
     };
     return cmocka_run_group_tests(tests, open_folder, close_folder);
 }
