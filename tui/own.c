@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 int zf_app_panel(const char *name)
 {
@@ -154,11 +155,12 @@ static enum zf_status glyphs(struct zf_app *a, const struct zf_command *c, struc
 }
 
 /* Asked for once more, with a yes. */
-static void ask_to_replace(struct zf_app *a, const struct zf_command *c, const char *path)
+static void ask_to_replace(struct zf_app *a, const struct zf_command *c, const char *path, bool link)
 {
     char *question = NULL, *own = NULL, *command = zf_command_join((const char *const[]){"write!", c->word[0], c->word[1]}, 3);
     if (command && asprintf(&own, ":%s", command) < 0) own = NULL;
-    if (own && asprintf(&question, "%s is there already. Replace it?", path) < 0) question = NULL;
+    if (own && asprintf(&question, "%s is there already%s. Replace it?", path, link ? ", a link: what it leads to stays as it is" : "") < 0)
+        question = NULL;
     if (question) zf_app_offer(a, ZF_DIALOG_ASK, "write", question, own);
     free(command);
     free(own);
@@ -175,8 +177,13 @@ static enum zf_status write_file(struct zf_app *a, const struct zf_command *c, s
         return zf_fail(e, ZF_USAGE, NULL, "the file is missing; `write PANEL FILE` is expected, FILE ending in .csv, .npy, .svg or .txt");
     char *path = !strncmp(file, "~/", 2) && home ? zf_path_join(home, file + 2) : strdup(file);
     enum zf_status s = path ? ZF_OK : zf_fail_memory(e, file);
-    if (!s && !c->yes && zf_file_exists(path)) {
-        ask_to_replace(a, c, path);
+    struct stat st;
+    bool there = !s && !lstat(path, &st), link = there && S_ISLNK(st.st_mode);
+    if (there && !link && !S_ISREG(st.st_mode)) {
+        s = zf_fail(e, ZF_USAGE, path, "it is there and no file%s; another name is expected",
+                    S_ISDIR(st.st_mode) ? ", but a directory" : "");
+    } else if (there && !c->yes) {
+        ask_to_replace(a, c, path, link);
     } else if (!s) {
         s = zf_write_panel(&a->v, (enum zf_panel_id)id, path, e);
         if (!s) zf_app_say(a, ZF_STYLE_GOOD, "%s: written, as %s shows it", path, zf_panel_words[id]);

@@ -125,7 +125,9 @@ static enum zf_status read_arguments(struct zf_command *c, char *at, struct zf_e
         break;
     case ZF_ARGS_PANEL_FILE:
         ZF_TRY(add_unquoted(c, next_word(&at), e));
-        ZF_TRY(add_unquoted(c, rest_of(at), e));
+        word = rest_of(at);
+        if (word && word[0] != '"' && word[strcspn(word, " \t")]) return usage(c, e, "too many words (a name with blanks needs quotes)");
+        ZF_TRY(add_unquoted(c, word, e));
         break;
     case ZF_ARGS_STEP_COMMAND:
         if ((word = next_word(&at))) {

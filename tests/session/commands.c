@@ -46,7 +46,8 @@ static void words(void **state)
     parses("export \"a b", "refused*not closed");
     parses("export \"a\" b", "refused*not closed");
     parses("write loss \"a \\\"b\\\".csv\"", "write|loss|a \"b\".csv");
-    parses("write \"loss\" two words.csv", "write|loss|two words.csv");
+    parses("write \"loss\" \"two words.csv\"", "write|loss|two words.csv");
+    parses("write loss x.csv y.csv", "refused*quotes");
     parses("write! loss a.csv", "write!|loss|a.csv");
     parses("write loss", "write|loss");
     parses("write", "refused*missing");

@@ -633,6 +633,24 @@ static void test_writing(void **state)
         assert_int_equal(unlink(path), 0);
     }
     assert_int_equal(fake.count, 0);
+    snprintf(path, sizeof path, "%s/x.csv", folder); /* what is there and no file */
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(command, sizeof command, "write! loss %s", path);
+    zf_app_command(&app, command);
+    assert_true(seen("x.csv: it is there and no file, but a directory"));
+    rmdir(path);
+    assert_int_equal(symlink("/dev/full", path), 0); /* is replaced as such, and that is asked */
+    snprintf(command, sizeof command, "write loss %s", path);
+    zf_app_command(&app, command);
+    look();
+    assert_true(seen("a link"));
+    zf_app_dialog_key(&app, 'y');
+    struct stat st;
+    assert_true(!lstat(path, &st) && S_ISREG(st.st_mode) && st.st_size > 0);
+    unlink(path);
+    snprintf(command, sizeof command, "write loss %s y.csv", path);
+    zf_app_command(&app, command);
+    assert_true(seen("needs quotes"));
     assert_int_equal(rmdir(folder), 0);
 }
 
