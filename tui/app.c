@@ -384,7 +384,8 @@ enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options 
         a.speed = o->speed > 0 && isfinite(o->speed) ? o->speed : 1;
         if (zf_replay_is(feed)) a.v.speed = zf_replay_speed_of(feed);
         if (zf_replay_is(feed) && o->from) zf_replay_seek(feed, &a.h, o->from, e);
-        if (o->notice) zf_app_say(&a, ZF_STYLE_WARN, "%s", o->notice);
+        const char *notice = o->notice ? o->notice : zf_prompt_complaint();
+        if (notice) zf_app_say(&a, ZF_STYLE_WARN, "%s", notice);
         zf_prompt_resize(facts.cols);
         run(&l);
         zf_screen_close();

@@ -18,7 +18,8 @@ struct zf_prompt_hooks {
 
 /* history: file of it; NULL: it is not kept. Before the screen is opened: readline asks terminfo. */
 bool zf_prompt_open(const struct zf_prompt_hooks *hooks, const char *history);
-void zf_prompt_close(void); /* puts the history's file in order; lines are written as they come */
+const char *zf_prompt_complaint(void); /* about ~/.inputrc, which was not read; NULL: none */
+void zf_prompt_close(void);            /* puts the history's file in order; lines are written as they come */
 /* Whole keys, as zf_keys_next tells them, the marks of a paste included; also one that was waited for in vain (Escape). */
 void zf_prompt_bytes(const unsigned char *bytes, size_t size);
 void zf_prompt_clear(void);                                    /* Ctrl-C: the line, a search; the history position */

@@ -1,6 +1,8 @@
 /* The prompt: bytes in, cells and lines out. */
 #include "prompt_child.h"
 
+#include <time.h>
+
 static void editing(void)
 {
     open_prompt();
@@ -107,6 +109,65 @@ static void too_long(void)
     type("ok\r");
     CHECK(!strcmp(ran, "ok|"));
     close_prompt();
+}
+
+/* A file of keys that readline would not come back from is not read, and that is said; the prompt is there. */
+static void bad_inputrc(void)
+{
+    char path[64];
+    snprintf(path, sizeof path, "%s/inputrc", folder);
+    const char *how = getenv("BAD");
+    if (!strcmp(how, "fifo")) CHECK(!unlink(path) && !mkfifo(path, 0600));
+    if (!strcmp(how, "itself")) {
+        char text[96];
+        snprintf(text, sizeof text, "set bell-style none\n  $Include %s\n", path);
+        put_file(path, text);
+    }
+    if (!strcmp(how, "large")) CHECK(!truncate(path, 64 << 20));
+    alarm(20);
+    open_prompt();
+    CHECK(zf_prompt_complaint() && strstr(zf_prompt_complaint(), path) && strstr(zf_prompt_complaint(), "not read"));
+    CHECK(!strcmp(getenv("INPUTRC"), path));
+    type("ok\r");
+    CHECK(!strcmp(ran, "ok|"));
+    close_prompt();
+    unlink(path);
+}
+
+static void fine_inputrc(void)
+{
+    open_prompt();
+    CHECK(!zf_prompt_complaint());
+    type("\x18\x01"); /* stands for very much */
+    type("\x15ok\r");
+    CHECK(strstr(ran, "ok|"));
+    close_prompt();
+}
+
+static void run_bad_inputrc(void **state)
+{
+    (void)state;
+    static const char *const hows[] = {"fifo", "itself", "large"};
+    for (size_t i = 0; i < 3; i++) {
+        setenv("BAD", hows[i], 1);
+        assert_int_equal(in_child(bad_inputrc, ""), 0);
+    }
+}
+
+static void run_macro_bomb(void **state)
+{
+    (void)state;
+    char rc[8192] = "", text[1024] = "";
+    for (int level = 0; level < 4; level++) { /* each one a hundred times the next: 10^8 keys */
+        text[0] = 0;
+        for (int i = 0; i < 100; i++) strcat(text, level == 3 ? "x" : level == 2 ? "\\C-x\\C-d" : level == 1 ? "\\C-x\\C-c" : "\\C-x\\C-b");
+        snprintf(rc + strlen(rc), sizeof rc - strlen(rc), "\"\\C-x\\C-%c\": \"%s\"\n", 'a' + level, text);
+    }
+    struct timespec from, to;
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    assert_int_equal(in_child(fine_inputrc, rc), 0);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    assert_true(to.tv_sec - from.tv_sec < 5);
 }
 
 static void scrolling(void)
@@ -413,6 +474,8 @@ int main(void)
         CHILD(editing, ""),
         CHILD(wide, ""),
         CHILD(too_long, ""),
+        cmocka_unit_test(run_bad_inputrc),
+        cmocka_unit_test(run_macro_bomb),
         CHILD(scrolling, ""),
         CHILD(pasting, ""),
         CHILD(completing, ""),
