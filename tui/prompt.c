@@ -318,7 +318,8 @@ static void take_key(const struct zf_key_event *e)
         return;
     } else if (e->key == 4 && !rl_end) {
         return; /* Ctrl-D on an empty line: there is no end of input here */
-    } else if (rl_end >= LINE_MOST && zf_recall_is_text(e, p.utf8) && rl_get_keymap() != vi_movement_keymap) {
+    } else if (rl_end >= LINE_MOST && zf_recall_is_text(e, p.utf8) && rl_get_keymap() != vi_movement_keymap &&
+               !RL_ISSTATE(RL_STATE_MULTIKEY)) {
         return; /* readline would note each one for undo, at a hundred times its size */
     } else if (is_bound(e) && e->key != 0xfffd && (p.utf8 || (e->key & ~(uint32_t)ZF_KEY_ALT) < 0x80 || e->key >= ZF_KEY_NONE)) {
         give_readline(e->bytes, e->size);

@@ -1,8 +1,6 @@
 /* The prompt: bytes in, cells and lines out. */
 #include "prompt_child.h"
 
-#include <time.h>
-
 static void editing(void)
 {
     open_prompt();
@@ -136,9 +134,11 @@ static void bad_inputrc(void)
 
 static void fine_inputrc(void)
 {
+    alarm(20);
     open_prompt();
     CHECK(!zf_prompt_complaint());
-    type("\x18\x01"); /* stands for very much */
+    type("\x18"
+         "k"); /* stands for very much */
     type("\x15ok\r");
     CHECK(strstr(ran, "ok|"));
     close_prompt();
@@ -157,17 +157,13 @@ static void run_bad_inputrc(void **state)
 static void run_macro_bomb(void **state)
 {
     (void)state;
-    char rc[8192] = "", text[1024] = "";
-    for (int level = 0; level < 4; level++) { /* each one a hundred times the next: 10^8 keys */
+    char rc[8192] = "", text[2048] = "";
+    for (int level = 0; level < 4; level++) { /* each one 250 times the next: 4 * 10^9 keys */
         text[0] = 0;
-        for (int i = 0; i < 100; i++) strcat(text, level == 3 ? "x" : level == 2 ? "\\C-x\\C-d" : level == 1 ? "\\C-x\\C-c" : "\\C-x\\C-b");
-        snprintf(rc + strlen(rc), sizeof rc - strlen(rc), "\"\\C-x\\C-%c\": \"%s\"\n", 'a' + level, text);
+        for (int i = 0; i < 250; i++) strcat(text, level == 3 ? "x" : level == 2 ? "\\C-xn" : level == 1 ? "\\C-xm" : "\\C-xl");
+        snprintf(rc + strlen(rc), sizeof rc - strlen(rc), "\"\\C-x%c\": \"%s\"\n", 'k' + level, text);
     }
-    struct timespec from, to;
-    clock_gettime(CLOCK_MONOTONIC, &from);
     assert_int_equal(in_child(fine_inputrc, rc), 0);
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    assert_true(to.tv_sec - from.tv_sec < 5);
 }
 
 static void scrolling(void)
