@@ -132,6 +132,7 @@ static void take_lines(struct loop *l)
         if (watching && s) a->known = strdup(e.message);
     }
     zf_app_answers(a);
+    if (a->h.version_of_data != before) a->heard_at = zf_clock();
     if (a->h.version_of_data != before) zf_app_news(a);
     if (a->h.step != step && !l->more) { /* it works: no need to ask what it does */
         a->status_at = zf_clock();
@@ -333,6 +334,7 @@ static void begin(struct zf_app *a, enum zf_link link)
     a->v.said = a->said;
     a->options_asked = true;
     a->watched = SIZE_MAX;
+    a->heard_at = zf_clock();
     a->dirty = true;
 }
 

@@ -50,6 +50,7 @@ struct zf_app {
     bool options_asked; /* are to be asked for again */
     size_t watched;     /* the matrix whose scores we asked for in full; SIZE_MAX: none */
     double status_at;   /* when it was asked for last */
+    double heard_at;    /* the last line or answer */
 
     uint64_t notes_seen; /* of all that were added */
     double speed;        /* of a replay, while it stands */

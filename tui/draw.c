@@ -46,6 +46,7 @@ static void tail_of(const char *path, char *to, size_t size)
 static void state(const struct zf_view *v, struct parts *p)
 {
     enum { RANK = 1 };
+    char a[ZF_FORMAT_ROOM];
     if (v->link == ZF_LINK_REPLAY && v->speed > 0 && isfinite(v->speed))
         add(p, RANK, ZF_STYLE_KEY, "REPLAY x%.3g", v->speed);
     else if (v->link == ZF_LINK_REPLAY)
@@ -55,6 +56,8 @@ static void state(const struct zf_view *v, struct parts *p)
     else if (v->link == ZF_LINK_ENDED || v->h->ended)
         add(p, RANK, strcmp(v->h->end_reason, "error") ? ZF_STYLE_STRONG : ZF_STYLE_BAD, "ENDED%s%s", v->h->end_reason[0] ? " " : "",
             v->h->end_reason);
+    else if (v->silent > 0)
+        add(p, RANK, ZF_STYLE_WARN, "no sign of life for %s", zf_duration_text(v->silent, a, sizeof a));
     else if (v->said && *v->said)
         add(p, RANK, strstr(v->said, "pause") ? ZF_STYLE_WARN : ZF_STYLE_GOOD, "%.40s", v->said);
     else
@@ -81,6 +84,7 @@ static void collect(const struct zf_view *v, struct parts *p)
     add(p, 2, ZF_STYLE_TRAIN, "loss %s", zf_format_value(a, loss));
     double epoch = zf_history_series(h, ZF_SERIES_EPOCH)->last;
     if (zf_have(h, ZF_SERIES_EPOCH) && isfinite(epoch)) add(p, 7, ZF_STYLE_TEXT, "ep %.2f", fmin(epoch, 1e6));
+    if (v->silent > 0) return; /* what it made in an hour says nothing now */
     if (ms > 0 && isfinite(ms))
         add(p, 4, ZF_STYLE_TEXT, "%s %s", zf_format_count(a, ms < 1000 ? 1000 / ms : ms / 1000), ms < 1000 ? "it/s" : "s/it");
     if (!h->ended) add(p, 3, ZF_STYLE_TEXT, "ETA %s", zf_duration_text(zf_history_eta(h), a, sizeof a));

@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define STATUS_EVERY 2.0 /* seconds, while no step comes */
+#define SILENCE 5.0      /* seconds in which a trainer would have answered, whatever it does */
 
 /* --- what can be told without a trainer --- */
 
@@ -167,6 +168,7 @@ void zf_app_answers(struct zf_app *a)
 {
     struct zf_answer answer;
     while (a->feed->type->answer && a->feed->type->answer(a->feed, &answer)) {
+        a->heard_at = zf_clock();
         for (size_t i = 0; i < a->waiting_count; i++) {
             struct zf_waiting w = a->waiting[i];
             if (w.id != answer.id) continue;
@@ -191,6 +193,9 @@ static void watch_what_is_shown(struct zf_app *a)
 
 double zf_app_curious(struct zf_app *a, double now)
 {
+    double silent = a->v.link == ZF_LINK_LIVE && now - a->heard_at > SILENCE ? now - a->heard_at : 0;
+    a->dirty |= (silent > 0) != (a->v.silent > 0);
+    a->v.silent = silent;
     if (a->v.link != ZF_LINK_LIVE) return -1;
     watch_what_is_shown(a);
     if (a->options_asked && a->waiting_count < ZF_WAITING_MOST / 2) {

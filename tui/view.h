@@ -47,6 +47,7 @@ struct zf_view {
     const char *run; /* the run directory */
     enum zf_link link;
     const char *said; /* what the trainer is doing, "paused"; "" */
+    double silent;    /* seconds without a word of a trainer that should be there; 0: it speaks */
     bool read_only;
     double speed; /* of a replay; 0: it stands */
     bool mouse;

@@ -605,6 +605,26 @@ static void test_watching(void **state)
     assert_string_equal(fake.asked, "");
 }
 
+/* A trainer that is stopped looks as one that is not: what it says last stays. */
+static void test_silence(void **state)
+{
+    (void)state;
+    double now = zf_clock();
+    app.heard_at = now - 1;
+    zf_app_curious(&app, now); /* asks */
+    assert_true(seen("RUN") && seen("ETA"));
+    zf_app_curious(&app, now + 7);
+    assert_true(seen("no sign of life for 8s"));
+    frame(100, 30);
+    char *all = zf_canvas_text(&app.c, false);
+    assert_null(strstr(all, "ETA"));
+    assert_null(strstr(all, "it/s"));
+    free(all);
+    reply(true, false, "training, step 400");
+    zf_app_curious(&app, zf_clock());
+    assert_true(seen("RUN") && seen("ETA"));
+}
+
 static void test_writing(void **state)
 {
     (void)state;
@@ -903,6 +923,7 @@ int main(void)
                                        TEST(a_recording),
                                        TEST(help_is_whole),
                                        TEST(watching),
+                                       TEST(silence),
                                        TEST(writing),
                                        TEST(storm),
                                        TEST(hostile_words),
