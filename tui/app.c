@@ -377,8 +377,9 @@ enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options 
     *code = ZF_OK;
     begin(&a, zf_replay_is(feed) ? ZF_LINK_REPLAY : o->elsewhere ? ZF_LINK_FILES : ZF_LINK_LIVE);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is refused, and that is said */
     enum zf_status s = zf_screen_signals() < 0 ? zf_fail_errno(e, NULL, "cannot wait for signals") : ZF_OK;
-    if (!s && !zf_app_prompt(&a)) s = zf_fail_memory(e, "the prompt");
+    if (!s && !zf_app_prompt(&a)) s = zf_fail_errno(e, NULL, "cannot begin the prompt");
     if (!s && (s = zf_screen_open(&facts, e)) == ZF_USAGE) *code = -1;
     if (!s) {
         choose_looks(&a.v, o, facts.utf8, facts.braille, facts.colours);

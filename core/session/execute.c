@@ -73,7 +73,7 @@ static enum zf_status journal(struct zf_session *s, const char *type, uint64_t f
 
 static void refuse_unwritten(struct zf_verdict *v, const struct zf_err *e)
 {
-    zf_verdict_set(v, false, "refused: it cannot be written down (%s: %s); nothing was changed, training goes on", e->where, e->message);
+    zf_verdict_set(v, false, "it cannot be written down (%s: %s); nothing was changed, training goes on", e->where, e->message);
 }
 
 /* --- changes of options --- */
@@ -360,9 +360,12 @@ static enum zf_status source_lines(struct zf_session *s, const char *path, char 
         said = more;
         v->ok = one.ok;
         v->ask = one.ask;
-        if (!bad && !one.ok)
-            zf_verdict_set(v, false, "%s:%zu: %s (refused; %zu command%s before it: carried out)", path, number, one.text ? one.text : "",
-                           done, zf_plural(done));
+        if (!bad && !one.ok && one.placed)
+            zf_verdict_set(v, false, "%s", one.text ? one.text : "");
+        else if (!bad && !one.ok)
+            zf_verdict_set(v, false, "%s:%zu: %s (%zu command%s before it: carried out)", path, number, one.text ? one.text : "", done,
+                           zf_plural(done));
+        v->placed = !one.ok;
         done++;
         free(one.text);
     }
@@ -441,7 +444,7 @@ static enum zf_status act(struct zf_session *s, const struct zf_command *c, cons
 {
     char answer[ANSWER] = "done";
     if (!able(s, c->id)) {
-        zf_verdict_set(v, false, "%s: refused: %s", c->row->name, c->row->without);
+        zf_verdict_set(v, false, "%s: %s", c->row->name, c->row->without);
         return ZF_OK;
     }
     if (c->row->asks == ZF_ASKS_ALWAYS && !yes && !c->yes) {

@@ -195,6 +195,15 @@ static void expect_answer(struct zf_wire *w, const char *command, const char *ex
     free(text);
 }
 
+/* `part` stands there once. */
+static void expect_once(struct zf_wire *w, const char *command, const char *part)
+{
+    ask(w, 99, command);
+    char *text = answer(w, 99), *first = strstr(text, part);
+    if (!first || strstr(first + 1, part)) fail_msg("`%s`: %s; not once %s", command, text, part);
+    free(text);
+}
+
 static json_t *journal_entry(size_t from_end)
 {
     struct zf_err e;
@@ -430,6 +439,7 @@ static void source(void **state)
     assert_float_equal(t.o.learning_rate, 4e-5, 0);
     write_text("script", command); /* itself */
     expect_answer(&w, command, "no: more than 4 deep");
+    expect_once(&w, command, "script:1: ");
     expect_answer(&w, "source /nowhere/x", "no: No such file");
     zf_wire_close(&w);
 }

@@ -225,6 +225,24 @@ def test_last_words(folder):
         os.kill(pid, signal.SIGCONT) if os.path.exists(f"/proc/{pid}") else None
 
 
+def test_limits(folder):
+    """of files and of descriptors: refused, with what it is."""
+    background(folder)
+    with Terminal(folder, "-c", 'ulimit -f 100; exec "$0" "$@"', h.CONSOLE, "attach", out_of(folder), program="/bin/sh") as t:
+        t.wait(lambda s: step_of(s) > 1)
+        t.command("write loss loss.svg")
+        t.wait("File too large")
+        leave_prompt(t)
+        t.keys("q")
+        t.wait("d detach")
+        t.keys("d")
+        expect(t.exit() == 0, t.text())
+    with Terminal(folder, "-c", 'ulimit -n 6; exec "$0" "$@"', h.CONSOLE, "attach", out_of(folder), program="/bin/sh") as t:
+        expect(t.exit() == 7, t.text())
+        t.wait("Too many open files")
+    end(folder)
+
+
 def test_two_consoles(folder):
     background(folder)
     with Terminal(folder, "attach", out_of(folder)) as a, Terminal(folder, "attach", out_of(folder), "--read-only") as b:
