@@ -328,7 +328,7 @@ def test_ends(folder):
 
 def test_a_matrix(folder):
     """of a live run, and of one that has ended while it was watched: columns of before come from the file."""
-    path = cfg(folder, train={"steps": 120, "valid_every": 0}, log={"score_every": 4})
+    path = cfg(folder, train={"steps": 500, "valid_every": 0}, log={"score_every": 4})
     with Terminal(folder, path) as t:
         t.wait(lambda s: step_of(s) > 20)
         t.command("zoom channels")
