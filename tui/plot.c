@@ -238,13 +238,15 @@ void zf_plot_dots(struct zf_plot *p)
 
 void zf_plot_points(struct zf_plot *p, const struct zf_series *s, uint32_t glyph, unsigned style)
 {
-    for (int x = 0; x < p->area.cols; x++) {
+    enum { APART = 4 }; /* columns: closer ones would hide the curves; from the left, so that they stand still */
+    for (int x = 0, free_from = 0; x < p->area.cols; x++) {
         struct zf_span steps;
-        if (!zf_piece_steps(p->first, p->last, x, p->area.cols, &steps)) continue;
+        if (x < free_from || !zf_piece_steps(p->first, p->last, x, p->area.cols, &steps)) continue;
         struct zf_bucket b = zf_series_between(s, steps.from, steps.to);
         if (!b.count) continue;
         int at = cell_col(p, steps.from);
         zf_put(p->c, p->area, at, cell_row(p, (double)b.last), glyph, style);
+        free_from = x + APART;
     }
 }
 

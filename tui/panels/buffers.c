@@ -111,12 +111,11 @@ void zf_draw_buffers(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
 void zf_frame_buffers(const struct zf_view *v, char *title, char *note, size_t size)
 {
     char number[ZF_FORMAT_ROOM], value[64];
-    const struct zf_series *stall = zf_history_series(v->h, ZF_SERIES_STALL_MS), *whole = zf_history_series(v->h, ZF_SERIES_STEP_MS);
     if (!groups_of(v->h)) return;
     zf_append(title, size, "  S=%.16s", zf_history_option(v->h, "update_interval", value, sizeof value));
-    struct zf_bucket s = zf_series_between(stall, 0, UINT64_MAX), w = zf_series_between(whole, 0, UINT64_MAX);
-    if (s.count && w.sum > 0) zf_append(title, size, "  stalls %s", zf_format_share(number, s.sum / w.sum));
-    zf_append(note, size, "A accumulate  U update  ^ upload");
+    if (zf_have(v->h, ZF_SERIES_STALL_MS))
+        zf_append(title, size, "  stall %s", zf_format_share(number, zf_recent(v, ZF_SERIES_STALL_MS, ZF_SERIES_STEP_MS)));
+    zf_append(note, size, "A accumulate U update ^ upload ! stall");
 }
 
 void zf_table_buffers(const struct zf_view *v, struct zf_table *out)

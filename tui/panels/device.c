@@ -20,6 +20,10 @@ static const char *per_second(char to[ZF_FORMAT_ROOM], double v)
 static const char *gb_per_s(char to[ZF_FORMAT_ROOM], double v)
 {
     if (!isfinite(v)) return zf_format_value(to, v);
+    if (v > 0 && v < 0.1) {
+        snprintf(to, ZF_FORMAT_ROOM, v < 9.95e-5 ? "%.2f MB/s" : "%.1f MB/s", 1e3 * v);
+        return to;
+    }
     snprintf(to, ZF_FORMAT_ROOM, fabs(v) < 9.995 ? "%.2f GB/s" : fabs(v) < 1e6 ? "%.1f GB/s" : "%.1e GB/s", v);
     return to;
 }
@@ -80,10 +84,8 @@ static const struct zf_series *per_of(const struct zf_view *v, const struct metr
 
 static double now(const struct zf_view *v, const struct metric *m)
 {
-    double x = zf_value_now(v, m->id) * factor(m, v->h);
-    if (m->per < 0) return x;
-    double by = zf_value_now(v, (enum zf_series_id)m->per);
-    return by > 0 ? x / by : NAN;
+    bool of_steps = m->how == ZF_HOW_MEAN && !strcmp(zf_series_type[m->id], "step");
+    return factor(m, v->h) * (of_steps ? zf_recent(v, m->id, m->per) : zf_value_now(v, m->id));
 }
 
 /* A course that has several lines for itself: filled from below. */

@@ -195,6 +195,17 @@ double zf_value_now(const struct zf_view *v, enum zf_series_id id)
     return zf_series_at(s, v->cursor_step, &at, &x) ? x : NAN;
 }
 
+double zf_recent(const struct zf_view *v, enum zf_series_id id, int per)
+{
+    const struct zf_series *s = zf_history_series(v->h, id), *by = per < 0 ? NULL : zf_history_series(v->h, (enum zf_series_id)per);
+    if (v->cursor) {
+        double x = zf_value_now(v, id), whole = by ? zf_value_now(v, (enum zf_series_id)per) : 1;
+        return whole > 0 ? x / whole : NAN;
+    }
+    if (!s->used) return NAN;
+    return piece_value(s, by, ZF_HOW_MEAN, (struct zf_span){s->newest >= ZF_RECENT_STEPS ? s->newest - ZF_RECENT_STEPS + 1 : 0, s->newest});
+}
+
 bool zf_have(const struct zf_history *h, enum zf_series_id id)
 {
     return zf_history_series(h, id)->used > 0;

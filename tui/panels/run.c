@@ -253,8 +253,10 @@ void zf_draw_run(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
 
 void zf_frame_run(const struct zf_view *v, char *title, char *note, size_t size)
 {
-    char text[ZF_FORMAT_ROOM];
-    if (v->h->strategy && *v->h->strategy) zf_append(title, size, "  %s", v->h->strategy);
+    char text[ZF_FORMAT_ROOM], option[32];
+    const char *now = zf_history_option(v->h, "strategy", option, sizeof option), *begun = v->h->strategy ? v->h->strategy : "";
+    const char *strategy = *now && strcmp(now, "auto") ? now : begun; /* it changes while a run goes on */
+    if (*strategy) zf_append(title, size, "  %s", strategy);
     if (v->h->parameters) zf_append(title, size, "  %s", zf_format_count(text, (double)v->h->parameters));
     if (v->h->attempt > 1) zf_append(note, size, "attempt %" PRIu64, v->h->attempt);
 }
