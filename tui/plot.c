@@ -264,7 +264,7 @@ void zf_plot_trouble(struct zf_plot *p, const struct zf_series *s)
     }
 }
 
-/* ---- marks, cursor ---- */
+/* ---- marks ---- */
 
 void zf_plot_marks(struct zf_plot *p, const struct zf_notes *notes)
 {
@@ -282,17 +282,5 @@ void zf_plot_marks(struct zf_plot *p, const struct zf_notes *notes)
             if (n->kind != order[pass] || n->step < p->first || n->step > p->last) continue;
             zf_put(p->c, p->all, x0 + cell_col(p, n->step), y, zf_mark_glyph(p->c, n->kind), m->style);
         }
-    }
-}
-
-void zf_plot_cursor(struct zf_plot *p, uint64_t step)
-{
-    if (step < p->first || step > p->last) return;
-    int x = p->area.x + cell_col(p, step);
-    for (int y = p->area.y; y < p->area.y + p->area.rows; y++) {
-        if (x < 0 || y < 0 || x >= p->c->cols || y >= p->c->rows) continue;
-        struct zf_cell *cell = &p->c->cell[(size_t)y * (size_t)p->c->cols + (size_t)x];
-        if (cell->code == ' ') cell->code = zf_glyph(p->c, 0x2502, '|');
-        cell->style = ZF_STYLE_CURSOR;
     }
 }

@@ -554,6 +554,24 @@ static void options_by_the_trainer(void **state)
     json_decref(rows);
 }
 
+/* Of a time that is not known nothing is a share. */
+static void a_stall_of_unknown_steps(void **state)
+{
+    (void)state;
+    struct zf_history h;
+    struct zf_view v;
+    zf_history_open(&h);
+    text(&h, "{\"type\":\"step\",\"step\":1,\"loss\":2,\"stall_ms\":5}");
+    zf_view_init(&v, &h);
+    v.zoomed = ZF_PANEL_LANES;
+    char *frame = frame_of(&v, 80, 24, false);
+    assert_non_null(strstr(frame, "stall"));
+    assert_non_null(strstr(frame, "--"));
+    assert_null(strstr(frame, "e+"));
+    free(frame);
+    zf_history_close(&h);
+}
+
 /* Where no trainer tells what is put off, [at] does, of steps to come. */
 static void options_of_a_script(void **state)
 {
@@ -741,6 +759,7 @@ int main(void)
         cmocka_unit_test(cursor_tells_values),
         cmocka_unit_test(hot_channel),
         cmocka_unit_test(options_by_the_trainer),
+        cmocka_unit_test(a_stall_of_unknown_steps),
         cmocka_unit_test(options_of_a_script),
         cmocka_unit_test(without_a_cpu_half),
         cmocka_unit_test(ticks),

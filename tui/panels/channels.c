@@ -267,15 +267,6 @@ static void draw_words(const struct zf_view *v, struct zf_canvas *c, struct zf_r
     if (cols) zf_text(c, r, x, y, ZF_STYLE_TEXT, text);
 }
 
-static void draw_cursor(struct zf_canvas *c, struct zf_rect r, int x, int rows)
-{
-    for (int y = 0; y < rows; y++) {
-        int at_x = r.x + x, at_y = r.y + y;
-        if (at_x < 0 || at_y < 0 || at_x >= c->cols || at_y >= c->rows) continue;
-        zf_put(c, r, x, y, zf_glyph(c, 0x2502, '|'), ZF_STYLE_CURSOR);
-    }
-}
-
 static void draw_all(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
 {
     uint64_t first, last;
@@ -292,8 +283,7 @@ static void draw_all(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
         struct zf_rect map = {r.x, r.y, r.cols, r.rows - legend};
         draw_rows(v, c, map, &k, value, label, now, &s);
         int rows = (int)((k.groups + (size_t)k.per_cell - 1) / (size_t)k.per_cell) * k.tall;
-        if (v->cursor && v->cursor_step >= first && v->cursor_step <= last)
-            draw_cursor(c, map, label + zf_piece_of(first, last, v->cursor_step, n), rows);
+        zf_cursor_column(v, c, (struct zf_rect){r.x + label, r.y, n, rows}, first, last, true);
         if (legend && v->cursor)
             draw_words(v, c, r);
         else if (legend)

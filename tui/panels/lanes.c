@@ -202,11 +202,6 @@ static void draw_timeline(const struct zf_view *v, struct zf_canvas *c, struct z
 
 /* ---- shares ---- */
 
-static const struct zf_series *per_of(const struct zf_view *v, const struct known *k)
-{
-    return k->per < 0 ? NULL : zf_history_series(v->h, (enum zf_series_id)k->per);
-}
-
 static void draw_shares(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
 {
     uint64_t first, last;
@@ -219,13 +214,14 @@ static void draw_shares(const struct zf_view *v, struct zf_canvas *c, struct zf_
         const struct known *k = &known[i];
         char number[ZF_FORMAT_ROOM];
         if (!zf_have(v->h, k->share)) continue;
-        zf_sample(zf_history_series(v->h, k->share), per_of(v, k), ZF_HOW_MEAN, first, last, value, n);
+        zf_sample(zf_history_series(v->h, k->share), zf_per(v, k->per), ZF_HOW_MEAN, first, last, value, n);
         for (int x = 0; x < n; x++) share[x] = (float)(isnan(value[x]) ? -1 : fmin(1, fmax(0, value[x])));
         zf_fit(c, r, 0, y, LABEL - 1, ZF_STYLE_DIM, k->name);
         zf_spark(c, r, LABEL, y, share, n, k->style);
         zf_text_right(c, r, y++, ZF_STYLE_TEXT, zf_format_share(number, zf_recent(v, k->share, k->per)));
     }
     free(value);
+    zf_cursor_column(v, c, (struct zf_rect){r.x + LABEL, r.y, n, y}, first, last, false);
     if (!y) zf_say(c, r, "no step yet");
 }
 
@@ -277,18 +273,16 @@ void zf_table_lanes(const struct zf_view *v, struct zf_table *out)
                         s->lane[k].name);
             }
     }
-    if (h->lane_steps || !h->step) return;
-    enum { MOST = 4096 };
+    if (h->lane_steps) return;
     uint64_t first, last;
-    zf_view_steps(v, &first, &last);
-    int n = last < first ? 0 : last - first < MOST ? (int)(last - first) + 1 : MOST;
+    int n = zf_table_pieces(v, &first, &last);
     for (int k = 0; k < n; k++) {
         struct zf_span p;
         double cell[KNOWN + 1];
         zf_piece_steps(first, last, k, n, &p);
         cell[0] = (double)p.to;
         for (int i = 0; i < KNOWN; i++)
-            zf_sample(zf_history_series(h, known[i].share), per_of(v, &known[i]), ZF_HOW_MEAN, p.from, p.to, &cell[i + 1], 1);
+            zf_sample(zf_history_series(h, known[i].share), zf_per(v, known[i].per), ZF_HOW_MEAN, p.from, p.to, &cell[i + 1], 1);
         zf_table_row(out, cell, NULL);
     }
 }

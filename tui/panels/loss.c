@@ -129,7 +129,7 @@ void zf_draw_loss(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r
     zf_plot_points(&p, valid, zf_glyph(c, 0x25c6, 'o'), ZF_STYLE_VALID);
     zf_plot_trouble(&p, loss);
     zf_plot_marks(&p, &v->h->notes);
-    if (v->cursor) zf_plot_cursor(&p, v->cursor_step);
+    zf_cursor_column(v, c, p.area, first, last, false);
     if (p.area.rows >= 4) put_legend(v, c, p.area);
     if (v->cursor && p.all.rows > p.area.rows) put_words(v, c, r, (last - first) / (uint64_t)p.area.cols);
     if (!any) zf_say(c, p.area, "no value in these steps");
@@ -167,14 +167,12 @@ void zf_frame_loss(const struct zf_view *v, char *title, char *note, size_t size
 void zf_table_loss(const struct zf_view *v, struct zf_table *out)
 {
     static const char *const column[] = {"from_step", "to_step", "loss_least", "loss_mean", "loss_most", "loss_smoothed", "valid_loss"};
-    enum { MOST = 4096 };
     const struct zf_series *loss = zf_history_series(v->h, ZF_SERIES_LOSS), *valid = zf_history_series(v->h, ZF_SERIES_VALID);
     uint64_t first, last;
-    zf_view_steps(v, &first, &last);
+    int n = zf_table_pieces(v, &first, &last);
     out->column = column;
     out->columns = sizeof column / sizeof *column;
-    if (last < first || (!loss->used && !valid->used)) return;
-    int n = last - first < MOST ? (int)(last - first) + 1 : MOST;
+    if (!n) return;
     double *mean = malloc((size_t)n * sizeof *mean);
     if (!mean) {
         out->failed = true;

@@ -160,6 +160,25 @@ void zf_axis_steps(const struct zf_view *v, uint64_t *first, uint64_t *last)
     *last += behind;
 }
 
+void zf_cursor_column(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, uint64_t first, uint64_t last, bool over)
+{
+    if (!v->cursor || v->cursor_step < first || v->cursor_step > last) return;
+    int x = r.x + zf_piece_of(first, last, v->cursor_step, r.cols);
+    for (int y = r.y; y < r.y + r.rows; y++) {
+        if (x < 0 || y < 0 || x >= c->cols || y >= c->rows) continue;
+        struct zf_cell *cell = &c->cell[(size_t)y * (size_t)c->cols + (size_t)x];
+        if (over || cell->code == ' ') cell->code = zf_glyph(c, 0x2502, '|');
+        cell->style = ZF_STYLE_CURSOR;
+    }
+}
+
+int zf_table_pieces(const struct zf_view *v, uint64_t *first, uint64_t *last)
+{
+    enum { MOST = 4096 };
+    zf_view_steps(v, first, last);
+    return !v->h->step ? 0 : *last - *first < MOST ? (int)(*last - *first) + 1 : MOST;
+}
+
 static double piece_value(const struct zf_series *s, const struct zf_series *per, enum zf_how how, struct zf_span p)
 {
     struct zf_bucket b = zf_series_between(s, p.from, p.to);
@@ -195,15 +214,21 @@ double zf_value_now(const struct zf_view *v, enum zf_series_id id)
     return zf_series_at(s, v->cursor_step, &at, &x) ? x : NAN;
 }
 
+const struct zf_series *zf_per(const struct zf_view *v, int per)
+{
+    return per < 0 ? NULL : zf_history_series(v->h, (enum zf_series_id)per);
+}
+
 double zf_recent(const struct zf_view *v, enum zf_series_id id, int per)
 {
-    const struct zf_series *s = zf_history_series(v->h, id), *by = per < 0 ? NULL : zf_history_series(v->h, (enum zf_series_id)per);
+    const struct zf_series *s = zf_history_series(v->h, id);
     if (v->cursor) {
-        double x = zf_value_now(v, id), whole = by ? zf_value_now(v, (enum zf_series_id)per) : 1;
-        return whole > 0 ? x / whole : NAN;
+        double by = per < 0 ? 1 : zf_value_now(v, (enum zf_series_id)per);
+        return by > 0 ? zf_value_now(v, id) / by : NAN;
     }
-    if (!s->used) return NAN;
-    return piece_value(s, by, ZF_HOW_MEAN, (struct zf_span){s->newest >= ZF_RECENT_STEPS ? s->newest - ZF_RECENT_STEPS + 1 : 0, s->newest});
+    struct zf_span newest = {s->newest >= ZF_RECENT_STEPS ? s->newest - ZF_RECENT_STEPS + 1 : 0, s->newest};
+    return s->used ? piece_value(s, zf_per(v, per), ZF_HOW_MEAN, newest) : NAN;
+}
 }
 
 bool zf_have(const struct zf_history *h, enum zf_series_id id)

@@ -44,6 +44,11 @@ int zf_piece_of(uint64_t first, uint64_t last, uint64_t step, int n);
 /* First and last step of a plot: those of the view, with an end that moves in jumps, so that what is drawn stands still between them. */
 void zf_axis_steps(const struct zf_view *v, uint64_t *first, uint64_t *last);
 
+/* The cursor's column, if r stands for first..last and it is among them. over: in place of what is there. */
+void zf_cursor_column(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, uint64_t first, uint64_t last, bool over);
+/* Rows for a file: a step each, or as many pieces of the steps shown; 0: no step yet. */
+int zf_table_pieces(const struct zf_view *v, uint64_t *first, uint64_t *last);
+
 /* A value for each of n pieces (NaN: none): mean or most of `s`; with `per` the sum of `s` by the sum of `per`. Pieces without a step have
  * the value of the one before. */
 enum zf_how { ZF_HOW_MEAN, ZF_HOW_MOST };
@@ -54,6 +59,7 @@ double zf_value_now(const struct zf_view *v, enum zf_series_id id);
  * alone. per: a series, of the sums then; -1: none. */
 enum { ZF_RECENT_STEPS = ZF_ETA_WINDOW };
 double zf_recent(const struct zf_view *v, enum zf_series_id id, int per);
+const struct zf_series *zf_per(const struct zf_view *v, int per); /* NULL for -1 */
 bool zf_have(const struct zf_history *h, enum zf_series_id id);
 
 /* One of a power of ten times 1, 2 or 5 that is not below x. */

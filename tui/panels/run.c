@@ -268,12 +268,11 @@ void zf_table_run(const struct zf_view *v, struct zf_table *out)
     static const enum zf_series_id id[] = {ZF_SERIES_TIME,  ZF_SERIES_RATE,         ZF_SERIES_NORM,
                                            ZF_SERIES_CLIP,  ZF_SERIES_TOKENS_PER_S, ZF_SERIES_STEP_MS,
                                            ZF_SERIES_EPOCH, ZF_SERIES_CPU_UPDATES,  ZF_SERIES_SKIPPED};
-    enum { COLUMNS = sizeof column / sizeof *column, MOST = 4096 };
+    enum { COLUMNS = sizeof column / sizeof *column };
     uint64_t first, last;
-    zf_view_steps(v, &first, &last);
+    int n = zf_table_pieces(v, &first, &last);
     out->column = column;
     out->columns = COLUMNS;
-    int n = !v->h->step || last < first ? 0 : last - first < MOST ? (int)(last - first) + 1 : MOST;
     for (int k = 0; k < n; k++) {
         struct zf_span p;
         double cell[COLUMNS];
