@@ -26,6 +26,7 @@ struct zf_panel {
     void (*frame)(const struct zf_view *v, char *title, char *note, size_t size);
     void (*table)(const struct zf_view *v, struct zf_table *out);
     uint64_t (*scrolls)(const struct zf_view *v, struct zf_rect r); /* how far; NULL: it is no list */
+    bool filters;                                                   /* a filter of the view shows a part of it */
 };
 extern const struct zf_panel zf_panel_table[ZF_PANELS];
 

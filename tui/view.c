@@ -28,6 +28,10 @@ void zf_view_steps(const struct zf_view *v, uint64_t *first, uint64_t *last)
     uint64_t newest = v->h->step ? v->h->step : 1, begin = loss->used && loss->first <= newest ? loss->first : 1;
     *last = v->to ? v->to : newest;
     *first = !v->to && v->tail ? (newest > v->tail ? newest - v->tail + 1 : 1) : v->from;
+    if (v->cursor && !v->to && v->tail && v->cursor_step && v->cursor_step < *first) { /* it keeps the view until it is moved, or gone */
+        *first = v->cursor_step;
+        *last = *first + v->tail - 1;
+    }
     if (*first < begin) *first = begin;
     if (*last < *first) *last = *first;
 }

@@ -37,11 +37,11 @@ struct zf_view {
     uint64_t tail;     /* 0: the whole run; else the newest so many */
     bool cursor;       /* values at cursor_step are shown */
     uint64_t cursor_step;
-    uint64_t cursor_row;        /* channels: row of the map */
-    bool fixed_scale;           /* channels: energies 0..1, not by what is there */
-    size_t matrix;              /* channels: zoomed on this one; SIZE_MAX: all layers */
-    char filter[128];           /* channels, log: part of the name; "" all */
-    uint64_t scroll[ZF_PANELS]; /* log, samples, options: lines back, or down */
+    uint64_t cursor_row;         /* channels: row of the map */
+    bool fixed_scale;            /* channels: energies 0..1, not by what is there */
+    size_t matrix;               /* channels: zoomed on this one; SIZE_MAX: all layers */
+    char filter[ZF_PANELS][128]; /* of those that have one (panel.h): part of the name; "" all */
+    uint64_t scroll[ZF_PANELS];  /* log, samples, options: lines back, or down */
 
     /* for headers */
     const char *run; /* the run directory */

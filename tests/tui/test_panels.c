@@ -61,7 +61,7 @@ static void one_matrix(struct zf_view *v)
 }
 static void some_matrices(struct zf_view *v)
 {
-    snprintf(v->filter, sizeof v->filter, "q_proj");
+    snprintf(v->filter[ZF_PANEL_CHANNELS], sizeof v->filter[0], "q_proj");
     v->fixed_scale = true;
 }
 static void scrolled(struct zf_view *v)

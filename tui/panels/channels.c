@@ -26,7 +26,7 @@ uint64_t zf_channels_rows(const struct zf_view *v)
 {
     uint64_t n = 0;
     if (zoomed(v)) return v->h->map.matrix == v->matrix ? v->h->map.rows : 0;
-    for (size_t i = 0; i < v->h->matrices; i++) n += zf_matches(name_of(v->h, i), v->filter);
+    for (size_t i = 0; i < v->h->matrices; i++) n += zf_matches(name_of(v->h, i), v->filter[ZF_PANEL_CHANNELS]);
     return n;
 }
 
@@ -41,7 +41,7 @@ size_t zf_channels_matrix(const struct zf_view *v, uint64_t row)
 {
     if (zoomed(v)) return v->matrix;
     for (size_t i = 0; i < v->h->matrices; i++)
-        if (zf_matches(name_of(v->h, i), v->filter) && !row--) return i;
+        if (zf_matches(name_of(v->h, i), v->filter[ZF_PANEL_CHANNELS]) && !row--) return i;
     return SIZE_MAX;
 }
 
@@ -98,7 +98,7 @@ static bool rows_open(struct rows *k, const struct zf_view *v, size_t cells, siz
     k->matrix = v->h->matrices ? malloc(v->h->matrices * sizeof *k->matrix) : NULL;
     if (!k->matrix || !cells) return false;
     for (size_t i = 0; i < v->h->matrices; i++)
-        if (zf_matches(name_of(v->h, i), v->filter)) k->matrix[k->count++] = i;
+        if (zf_matches(name_of(v->h, i), v->filter[ZF_PANEL_CHANNELS])) k->matrix[k->count++] = i;
     if (!k->count) return false;
     for (size_t i = 0; i < k->count; i++) layers += begins_layer(v, k, i);
     if (cells > ROWS_MOST / halves) cells = ROWS_MOST / halves;
@@ -326,7 +326,7 @@ void zf_frame_channels(const struct zf_view *v, char *title, char *note, size_t 
         zf_append(title, size, "  |g|%s in the best 10 %%", v->glyphs == ZF_GLYPHS_ASCII ? "^2" : "²");
     else if (ratio > 0 && ratio < 1)
         zf_append(title, size, "  |g|%s in the top %.4g %%", v->glyphs == ZF_GLYPHS_ASCII ? "^2" : "²", 100 * ratio);
-    if (*v->filter) zf_append(title, size, "  /%s", v->filter);
+    if (*v->filter[ZF_PANEL_CHANNELS]) zf_append(title, size, "  /%s", v->filter[ZF_PANEL_CHANNELS]);
     zf_append(note, size, "layer x time  %s scale", v->fixed_scale ? "fixed" : "relative");
 }
 
@@ -348,14 +348,15 @@ static void table_all(const struct zf_view *v, struct zf_table *out)
     out->names = calloc(out->columns, sizeof *out->names);
     bool ok = cell && out->names && (out->names[0] = strdup("step"));
     for (size_t i = 0, k = 1; ok && i < h->matrices; i++)
-        if (zf_matches(name_of(h, i), v->filter)) ok = (out->names[k++] = strdup(name_of(h, i))) != NULL;
+        if (zf_matches(name_of(h, i), v->filter[ZF_PANEL_CHANNELS])) ok = (out->names[k++] = strdup(name_of(h, i))) != NULL;
     if (!ok) free_names(out);
     out->column = (const char *const *)out->names;
     for (size_t c = 0; ok && c < h->heat.used; c++) {
         size_t k = 1;
         cell[0] = (double)h->heat.step[c];
         for (size_t i = 0; i < h->matrices; i++)
-            if (zf_matches(name_of(h, i), v->filter)) cell[k++] = h->matrix[i].energy_column ? (double)h->matrix[i].energy_column[c] : NAN;
+            if (zf_matches(name_of(h, i), v->filter[ZF_PANEL_CHANNELS]))
+                cell[k++] = h->matrix[i].energy_column ? (double)h->matrix[i].energy_column[c] : NAN;
         zf_table_row(out, cell, NULL);
     }
     free(cell);

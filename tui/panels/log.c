@@ -28,7 +28,7 @@ static const char *text_of(const struct zf_note *n)
 
 static bool wanted(const struct zf_view *v, const struct zf_note *n)
 {
-    return zf_matches(text_of(n), v->filter) || zf_matches(zf_mark_table[n->kind].word, v->filter);
+    return zf_matches(text_of(n), v->filter[ZF_PANEL_LOG]) || zf_matches(zf_mark_table[n->kind].word, v->filter[ZF_PANEL_LOG]);
 }
 
 /* Lines that a text takes, at most `most`. */
@@ -88,7 +88,7 @@ void zf_draw_log(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
         rows += lines[count++];
     }
     if (!count) {
-        zf_say(c, r, *v->filter ? "nothing in the log has this filter's text in it" : "nothing has happened yet");
+        zf_say(c, r, *v->filter[ZF_PANEL_LOG] ? "nothing in the log has this filter's text in it" : "nothing has happened yet");
         return;
     }
     y = 0;
@@ -108,7 +108,7 @@ uint64_t zf_scrolls_log(const struct zf_view *v, struct zf_rect r)
 
 void zf_frame_log(const struct zf_view *v, char *title, char *note, size_t size)
 {
-    if (*v->filter) zf_append(title, size, "  /%s", v->filter);
+    if (*v->filter[ZF_PANEL_LOG]) zf_append(title, size, "  /%s", v->filter[ZF_PANEL_LOG]);
     if (v->scroll[ZF_PANEL_LOG]) zf_append(note, size, "%" PRIu64 " newer below", v->scroll[ZF_PANEL_LOG]);
 }
 

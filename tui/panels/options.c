@@ -161,6 +161,7 @@ static struct list *list_of(const struct zf_view *v)
             const struct zf_option *o = &zf_option_table[i];
             struct row *r = &l->row[l->count];
             if (!json_object_get(v->h->options, o->name) && !told(v, o->name)) continue;
+            if (!zf_matches(o->name, v->filter[ZF_PANEL_OPTIONS])) continue;
             fill(v, o, l->pending[i], r);
             if ((int)r->group == g) l->count++;
             l->to_come |= *r->pending != 0;
@@ -224,7 +225,7 @@ void zf_draw_options(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
     struct list *l = list_of(v);
     uint64_t down = v->scroll[ZF_PANEL_OPTIONS];
     if (!l || !l->count) {
-        zf_say(c, r, "the options are not known yet");
+        zf_say(c, r, *v->filter[ZF_PANEL_OPTIONS] ? "no option has this filter's text in its name" : "the options are not known yet");
         free(l);
         return;
     }
@@ -250,7 +251,7 @@ void zf_draw_options(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
 
 void zf_frame_options(const struct zf_view *v, char *title, char *note, size_t size)
 {
-    (void)title;
+    if (*v->filter[ZF_PANEL_OPTIONS]) zf_append(title, size, "  /%s", v->filter[ZF_PANEL_OPTIONS]);
     if (v->scroll[ZF_PANEL_OPTIONS])
         zf_append(note, size, "%" PRIu64 " line%s above", v->scroll[ZF_PANEL_OPTIONS], zf_plural(v->scroll[ZF_PANEL_OPTIONS]));
 }

@@ -151,7 +151,7 @@ void zf_axis_steps(const struct zf_view *v, uint64_t *first, uint64_t *last)
 {
     zf_view_steps(v, first, last);
     if (*last < *first) *last = *first;
-    if (v->to || *last > UINT64_MAX / 2) return;
+    if (v->to || *last < v->h->step || *last > UINT64_MAX / 2) return;
     uint64_t span = *last - *first + 1, g = grain(v->tail ? v->tail : span);
     uint64_t behind = v->tail ? (g - *last % g) % g : (g - span % g) % g;
     uint64_t steps = v->h->steps >= *last ? v->h->steps : UINT64_MAX;
@@ -228,7 +228,6 @@ double zf_recent(const struct zf_view *v, enum zf_series_id id, int per)
     }
     struct zf_span newest = {s->newest >= ZF_RECENT_STEPS ? s->newest - ZF_RECENT_STEPS + 1 : 0, s->newest};
     return s->used ? piece_value(s, zf_per(v, per), ZF_HOW_MEAN, newest) : NAN;
-}
 }
 
 bool zf_have(const struct zf_history *h, enum zf_series_id id)
