@@ -69,7 +69,7 @@ static void collect(const struct zf_view *v, struct parts *p)
 {
     const struct zf_history *h = v->h;
     char a[ZF_FORMAT_ROOM], name[40];
-    double loss = zf_history_series(h, ZF_SERIES_LOSS)->last, ms = zf_history_series(h, ZF_SERIES_STEP_MS)->last;
+    double loss = zf_history_series(h, ZF_SERIES_LOSS)->last, ms = 1e3 * zf_history_pace(h);
     bool any = h->step > 0;
     snprintf(add(p, 8, ZF_STYLE_TITLE)->text, sizeof p->part[0].text, "zenflow");
     tail_of(v->run, name, sizeof name);

@@ -12,6 +12,7 @@ struct zf_table {
     double *cell;
     char **text;  /* [rows], owned; NULL: none */
     char **names; /* owned column names, if they are not constants */
+    const char *const *const *words; /* [columns]: what a column's numbers stand for, where they are read by people; NULL: numbers */
     bool failed;  /* no memory */
 };
 void zf_table_free(struct zf_table *t);

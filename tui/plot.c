@@ -272,9 +272,9 @@ void zf_plot_marks(struct zf_plot *p, const struct zf_notes *notes)
     if (p->all.rows <= y) return;
     /* what tells more stands above the rest: errors last */
     for (int pass = 0; pass < ZF_NOTE_KINDS; pass++) {
-        static const enum zf_note_kind order[ZF_NOTE_KINDS] = {ZF_NOTE_NOTE, ZF_NOTE_SAMPLE,  ZF_NOTE_CHECKPOINT,
-                                                               ZF_NOTE_END,  ZF_NOTE_RESUME,  ZF_NOTE_CHANGE,
-                                                               ZF_NOTE_MARK, ZF_NOTE_WARNING, ZF_NOTE_ERROR};
+        static const enum zf_note_kind order[ZF_NOTE_KINDS] = {ZF_NOTE_NOTE,   ZF_NOTE_SAMPLE, ZF_NOTE_CHECKPOINT, ZF_NOTE_END,
+                                                               ZF_NOTE_RESUME, ZF_NOTE_CHANGE, ZF_NOTE_MARK,       ZF_NOTE_WARNING,
+                                                               ZF_NOTE_ERROR,  ZF_NOTE_VALID};
         const struct zf_mark *m = &zf_mark_table[order[pass]];
         if (!m->axis) continue;
         for (size_t i = 0; i < notes->count; i++) {

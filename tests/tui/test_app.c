@@ -207,16 +207,26 @@ static void test_a_change(void **state)
     assert_int_equal(app.waiting_count, 0);
     zf_app_hush(&app);
     assert_null(app.message);
-    assert_non_null(strstr(app.h.notes.list[app.h.notes.count - 1].text, "from step 41")); /* the log keeps it */
+    assert_int_equal(app.h.notes.count, 0); /* the log has the run's own line of it */
+    zf_app_command(&app, "show topk_ratio");
+    reply(true, false, "topk_ratio 0.05");
+    assert_int_equal(app.h.notes.count, 0);
+    zf_app_command(&app, "pause");
+    reply(true, false, "paused before step 41");
+    assert_string_equal(app.h.notes.list[0].text, "pause -> paused before step 41");
+    zf_app_command(&app, "set topk_ratio 5");
+    reply(false, false, "it is 5");
+    assert_string_equal(app.h.notes.list[1].text, "set topk_ratio 5 -> refused: it is 5");
 }
 
 static void test_a_question(void **state)
 {
     (void)state;
     zf_app_command(&app, "set lr 1");
-    reply(false, true, "it multiplies lr by 100");
+    reply(false, true, "it multiplies lr by 100: nothing was changed" ZF_TO_DO_IT " (`set!`, or --yes)");
     assert_int_equal(app.dialog, ZF_DIALOG_ASK);
-    assert_true(seen("it multiplies lr by 100") && seen("y yes  n no"));
+    assert_true(seen("it multiplies lr by 100: nothing was changed. Do it?") && seen("y yes  n no"));
+    assert_null(strstr(app.dialog_text, "--yes"));
     assert_true(zf_app_dialog_key(&app, 'x')); /* neither */
     assert_int_equal(app.dialog, ZF_DIALOG_ASK);
     assert_true(zf_app_dialog_key(&app, 'y'));

@@ -523,10 +523,14 @@ static void options_by_the_trainer(void **state)
         const struct zf_option *o = &zf_option_table[i];
         const char *value = !strcmp(o->name, "topk_ratio") ? "0.05" : !strcmp(o->name, "keep") ? "7" : o->fallback;
         json_array_append_new(rows, json_pack("{ssssssss}", "name", o->name, "value", value, "default", o->fallback, "origin",
-                                              !strcmp(o->name, "swap") ? "x.cfg:3:8" : ""));
+                                              !strcmp(o->name, "swap")             ? "x.cfg:3:8"
+                                              : !strcmp(o->name, "schedule_steps") ? "set schedule_steps"
+                                              : !strcmp(o->name, "clip_norm")      ? "set clip_norm"
+                                                                                   : ""));
     }
     zf_history_open(&h);
-    text(&h, "{\"type\":\"start\",\"options\":{\"topk_ratio\":0.1,\"keep\":3,\"grace\":30.0}}");
+    text(&h, "{\"type\":\"start\",\"options\":{\"topk_ratio\":0.1,\"keep\":3,\"grace\":30.0,\"max_time\":0,\"schedule_steps\":0,\"clip_"
+             "norm\":1}}");
     step(&h, 1, 2);
     text(&h, "{\"type\":\"change\",\"step\":1,\"option\":\"topk_ratio\",\"old\":0.1,\"new\":0.05,\"from_step\":2,\"by\":\"console\"}");
     zf_view_init(&v, &h);
@@ -541,6 +545,10 @@ static void options_by_the_trainer(void **state)
     assert_non_null(strstr(ratio, "was 0.1"));
     assert_true(strstr(keep, "pending, still 3") && strstr(keep, "pending") < live);
     assert_non_null(strstr(frame, "x.cfg:3:8"));
+    assert_non_null(strstr(frame, "settled at the start")); /* nobody has set it since */
+    assert_null(strstr(frame, "set schedule_steps"));
+    const char *limit = strstr(frame, " max_time ");
+    assert_true(limit && !strncmp(limit + strspn(limit, " max_time"), "0s ", 3));
     assert_true(strstr(frame, " grace ") > live); /* 30.0 is 30s */
     free(frame);
     for (uint64_t down = 0; down < 120; down += 7) { /* scrolled past the end, the last ones stay */

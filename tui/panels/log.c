@@ -73,7 +73,8 @@ void zf_draw_log(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
 {
     const struct zf_notes *l = &v->h->notes;
     struct columns k = columns_of(r.cols);
-    int most = v->zoomed == ZF_PANEL_LOG ? 12 : 3, y = r.rows;
+    enum { MOST = 12 };
+    int most = v->zoomed == ZF_PANEL_LOG ? MOST : 3, y = r.rows;
     uint64_t back = v->scroll[ZF_PANEL_LOG];
     size_t from[512];
     int lines[512], count = 0, rows = 0;
@@ -83,7 +84,8 @@ void zf_draw_log(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
         if (!wanted(v, n)) continue;
         if (back && back--) continue;
         from[count] = i - 1;
-        lines[count] = lines_of(text_of(n), r.cols - k.text, most);
+        bool trouble = n->kind == ZF_NOTE_WARNING || n->kind == ZF_NOTE_ERROR; /* it says what to do, at its end */
+        lines[count] = lines_of(text_of(n), r.cols - k.text, trouble ? MOST : most);
         if (lines[count] > y - rows) lines[count] = y - rows;
         rows += lines[count++];
     }
@@ -114,7 +116,9 @@ void zf_frame_log(const struct zf_view *v, char *title, char *note, size_t size)
 
 static void notes_table(const struct zf_view *v, const struct zf_notes *l, struct zf_table *out, bool filter)
 {
-    static const char *const column[] = {"time", "step", "kind"}; /* kind: as in the README's list of marks */
+    static const char *const column[] = {"time", "step", "kind"};
+    static const char *const *const words[] = {NULL, NULL, zf_note_names};
+    out->words = words;
     out->column = column;
     out->columns = 3;
     for (size_t i = 0; i < l->count; i++) {

@@ -125,6 +125,7 @@ static void fill(const struct zf_view *v, const struct zf_option *o, const char 
     else
         zf_json_shown(now, r->value, sizeof r->value);
     if (o->type == ZF_TYPE_INT && o->choice_count && !strcmp(r->value, "0")) snprintf(r->value, sizeof r->value, "%s", o->choices[0]);
+    if (o->type == ZF_TYPE_DURATION && *r->value && !r->value[strspn(r->value, "0123456789.")]) zf_append(r->value, sizeof r->value, "s");
     r->usual = same_value(o, r->value, o->fallback);
     if (changed) {
         char before[128], as_told[128];
@@ -140,7 +141,8 @@ static void fill(const struct zf_view *v, const struct zf_option *o, const char 
         snprintf(r->origin, sizeof r->origin, "pending, still %s", as_told);
     } else if (row && *(const char *)(json_string_value(json_object_get(row, "origin")) ? json_string_value(json_object_get(row, "origin"))
                                                                                         : "")) {
-        snprintf(r->origin, sizeof r->origin, "%s", json_string_value(json_object_get(row, "origin")));
+        const char *origin = json_string_value(json_object_get(row, "origin")); /* "set": but nobody has, since the start */
+        snprintf(r->origin, sizeof r->origin, "%s", start && !strncmp(origin, "set ", 4) ? "settled at the start" : origin);
     } else {
         snprintf(r->origin, sizeof r->origin, "%s", r->usual ? "default" : "run.cfg");
     }
@@ -176,7 +178,7 @@ static void put_row(struct zf_canvas *c, struct zf_rect r, int y, const struct r
     if (o->group == CHANGED) zf_put(c, r, 0, y, zf_mark_glyph(c, ZF_NOTE_CHANGE), ZF_STYLE_MARK);
     x = 2;
     zf_fit(c, r, x, y, name - 3, o->group == CHANGED ? ZF_STYLE_STRONG : style, o->name);
-    int after = zf_fit(c, r, name, y, value - 1, o->group == CHANGED ? ZF_STYLE_STRONG : style, *o->value ? o->value : "-");
+    int after = zf_fit(c, r, name, y, value - 1, o->group == CHANGED ? ZF_STYLE_STRONG : style, *o->value ? o->value : "none");
     if (r.cols < 50) {
         x = name + after + 1;
         if (x < r.cols) zf_fit(c, r, x, y, r.cols - x, ZF_STYLE_MARK, o->pending);
@@ -184,7 +186,7 @@ static void put_row(struct zf_canvas *c, struct zf_rect r, int y, const struct r
     }
     x = name + value;
     int fallback = r.cols >= 64 ? 14 : 0;
-    if (fallback) zf_fit(c, r, x, y, fallback - 1, ZF_STYLE_DIM, *o->fallback ? o->fallback : "-");
+    if (fallback) zf_fit(c, r, x, y, fallback - 1, ZF_STYLE_DIM, *o->fallback ? o->fallback : "none");
     x += fallback;
     if (*o->pending) x += zf_fit(c, r, x, y, r.cols - x, ZF_STYLE_MARK, o->pending) + 2;
     if (x < r.cols) zf_fit(c, r, x, y, r.cols - x, o->group == CHANGED ? ZF_STYLE_MARK : ZF_STYLE_DIM, o->origin);

@@ -13,7 +13,7 @@ const struct zf_mark zf_mark_table[ZF_NOTE_KINDS] = {
     [ZF_NOTE_MARK] = {0x25c6, '#', ZF_STYLE_KEY, true, "mark"},      [ZF_NOTE_NOTE] = {0x00b7, '.', ZF_STYLE_DIM, false, "note"},
     [ZF_NOTE_WARNING] = {'!', '!', ZF_STYLE_WARN, true, "warning"},  [ZF_NOTE_ERROR] = {'!', '!', ZF_STYLE_BAD, true, "error"},
     [ZF_NOTE_SAMPLE] = {'"', '"', ZF_STYLE_DIM, false, "sample"},    [ZF_NOTE_RESUME] = {0x25b6, '>', ZF_STYLE_MARK, true, "resume"},
-    [ZF_NOTE_END] = {0x25a0, ']', ZF_STYLE_STRONG, true, "end"},
+    [ZF_NOTE_END] = {0x25a0, ']', ZF_STYLE_STRONG, true, "end"},     [ZF_NOTE_VALID] = {0x25c7, 'o', ZF_STYLE_VALID, false, "valid"},
 };
 
 uint32_t zf_mark_glyph(const struct zf_canvas *c, enum zf_note_kind kind)
