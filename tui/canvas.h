@@ -1,5 +1,5 @@
 /* What a frame is before it reaches a terminal: cells of a character and a style. Panels draw here and nowhere else; screen.c puts a
- * canvas on a terminal, text.c prints it (snapshots, tests, `write`). Everything is clipped to a rectangle: no caller checks sizes.
+ * canvas on a terminal, canvas_text.c prints it (snapshots, tests, `write`). Everything is clipped to a rectangle: no caller checks sizes.
  *
  * Text may come from files, models, other users: control characters, escape sequences and invalid UTF-8 become a visible mark, a wide
  * character takes two cells (the right one is ZF_CELL_RIGHT), what has no width is dropped. Pure but for memory; one thread. */

@@ -34,10 +34,10 @@ void zf_feed_anew(struct zf_history *h, char **followed)
         free(*followed);
         *followed = strdup(h->matrix[h->map.matrix].name);
     }
-    uint64_t version = h->version_of_data, watched = h->own.watched;
+    uint64_t version = h->version_of_data, watched = h->watched;
     zf_history_close(h);
     h->version_of_data = version + 1;
-    h->own.watched = watched;
+    h->watched = watched;
 }
 
 void zf_feed_follow(struct zf_history *h, char **followed)
@@ -67,12 +67,12 @@ bool zf_feed_map(struct zf_feed_map *m, struct zf_history *h, const char *run, o
     struct zf_err ignored;
     const char *line;
     size_t size;
-    if (h->own.watched != m->watched) {
+    if (h->watched != m->watched) {
         zf_feed_map_close(m);
-        m->watched = h->own.watched;
+        m->watched = h->watched;
         if (h->map.matrix >= h->matrices || zf_tail_open(&m->tail, run, &ignored)) return false;
         zf_history_watch(h, h->map.matrix); /* what came since is in the file, too */
-        m->watched = h->own.watched;
+        m->watched = h->watched;
         m->busy = true;
         zf_history_mapping(h, true);
     }

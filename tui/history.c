@@ -347,7 +347,7 @@ static bool scanned(struct zf_history *h, const char *type, size_t size, const c
         struct zf_channel_line l;
         if (!zf_scan_channels(h, &l, line, length)) return false;
         *changed = zf_history_channels(h, &l);
-        if (*changed && h->own.brief && l.score && 2 * l.entries > h->matrices) keep_late(h, line, length);
+        if (*changed && h->brief && l.score && 2 * l.entries > h->matrices) keep_late(h, line, length);
         return true;
     }
     return false;
@@ -380,8 +380,8 @@ bool zf_history_text(struct zf_history *h, const char *line, size_t size)
 void zf_history_brief(struct zf_history *h, bool brief)
 {
     struct zf_channel_line l;
-    bool over = h->own.brief && !brief;
-    h->own.brief = brief;
+    bool over = h->brief && !brief;
+    h->brief = brief;
     if (!over || !h->own.late_size) return;
     if (zf_scan_channels(h, &l, h->own.late, h->own.late_size)) {
         for (size_t i = 0; i < l.entries; i++) {

@@ -131,9 +131,7 @@ struct zf_history_own {
     struct zf_channel_entry *entry; /* of the line that is being read */
     uint32_t *channel;
     size_t entry_room, channel_room;
-    bool brief, mapping;
-    uint64_t watched; /* how often `map` was begun */
-    char *late;       /* the newest whole score line that was read in brief */
+    char *late; /* the newest whole score line that was read in brief */
     size_t late_size, late_room;
 };
 
@@ -168,6 +166,8 @@ struct zf_history {
     bool ended;
     char end_reason[16];
     uint64_t parsed, bad;     /* lines that needed a parser for JSON; that were none */
+    bool brief, mapping;      /* see zf_history_brief, zf_history_mapping */
+    uint64_t watched;         /* how often `map` was begun */
     uint64_t version_of_data; /* grows with every line that changed something: what is drawn is older if it differs */
     struct zf_history_own own;
 };

@@ -38,7 +38,8 @@ static void show_matches(void *ctx, char **list, size_t count)
     if (!to) return;
     for (size_t i = 0; i < shown; i++) {
         bool last = (i + 1) % (size_t)across == 0 || i + 1 == count;
-        fprintf(to, "%s%*s", list[i], last ? 0 : widest + 2 - zf_text_width(list[i], SIZE_MAX), "");
+        int gap = widest - zf_text_width(list[i], SIZE_MAX);
+        fprintf(to, "%s%*s", list[i], last ? 0 : gap > 0 ? gap + 2 : 2, "");
         if (last && i + 1 < count) putc('\n', to);
     }
     if (shown < count) fprintf(to, "and %zu more", count - shown);
@@ -52,18 +53,12 @@ static void candidates(void *ctx, const char *line, size_t end, struct zf_candid
     if (a->typing == ZF_TYPING_COMMAND) zf_complete(out, &a->h, line, end);
 }
 
+/* NULL: none. */
 static char *history_file(void)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    char *directory = NULL, *path = NULL;
-    struct zf_err ignored;
-    if (state && state[0] == '/')
-        directory = zf_path_join(state, "zenflow");
-    else if (home && home[0] == '/')
-        directory = zf_path_join(home, ".local/state/zenflow");
-    if (directory && !zf_directory_make(directory, 0700, &ignored)) path = zf_path_join(directory, "history");
-    free(directory);
-    return path;
+    if (state && state[0] == '/') return zf_path_join(state, "zenflow/history");
+    return home && home[0] == '/' ? zf_path_join(home, ".local/state/zenflow/history") : NULL;
 }
 
 bool zf_app_prompt(struct zf_app *a)

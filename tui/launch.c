@@ -176,6 +176,7 @@ static enum zf_status start_trainer(char **argv, const char *cfg, char **run, in
     sigaction(SIGINT, &wait, &before);
     pid_t child = fork();
     if (child < 0) {
+        sigaction(SIGINT, &before, NULL);
         close(ends[0]);
         close(ends[1]);
         return zf_fail_errno(e, TRAINER, "cannot start another process");

@@ -185,7 +185,7 @@ void zf_plot_spans(struct zf_plot *p, const struct zf_series *s, unsigned style)
 {
     int before = -1, top_before = 0, low_before = 0, last_before = 0;
     for (int x = 0; x < p->dots.cols; x++) {
-        struct zf_span steps;
+        struct zf_step_range steps;
         if (!zf_piece_steps(p->first, p->last, x, p->dots.cols, &steps)) continue;
         if (!s->used || steps.from > s->newest) break;
         struct zf_bucket b = zf_series_between(s, steps.from, steps.to);
@@ -211,7 +211,7 @@ void zf_plot_smooth(struct zf_plot *p, const struct zf_series *s, uint64_t n, un
     if (!mean) return;
     zf_series_smooth(s, n, p->first, p->last, mean, count);
     for (size_t i = 0; i < count; i++) {
-        struct zf_span at;
+        struct zf_step_range at;
         zf_piece_steps(p->first, p->last, (int)i, (int)count, &at);
         if (!isfinite(mean[i])) continue;
         if (at.from > s->newest) break;
@@ -240,7 +240,7 @@ void zf_plot_points(struct zf_plot *p, const struct zf_series *s, uint32_t glyph
 {
     enum { APART = 4 }; /* columns: closer ones would hide the curves; from the left, so that they stand still */
     for (int x = 0, free_from = 0; x < p->area.cols; x++) {
-        struct zf_span steps;
+        struct zf_step_range steps;
         if (x < free_from || !zf_piece_steps(p->first, p->last, x, p->area.cols, &steps)) continue;
         struct zf_bucket b = zf_series_between(s, steps.from, steps.to);
         if (!b.count) continue;
@@ -254,7 +254,7 @@ void zf_plot_trouble(struct zf_plot *p, const struct zf_series *s)
 {
     double top = p->log ? pow(10, p->most) : p->most;
     for (int x = 0; x < p->area.cols; x++) {
-        struct zf_span steps;
+        struct zf_step_range steps;
         if (!zf_piece_steps(p->first, p->last, x, p->area.cols, &steps)) continue;
         struct zf_bucket b = zf_series_between(s, steps.from, steps.to);
         if (b.bad)

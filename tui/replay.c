@@ -84,9 +84,9 @@ static double due_of(struct replay *r, double time)
 static void keep(struct replay *r, struct zf_history *h)
 {
     size_t i = (size_t)(r->tail.at / r->apart);
-    if (!i || i > KEPT || r->kept[i - 1].used || h->own.mapping) return;
+    if (!i || i > KEPT || r->kept[i - 1].used || h->mapping) return;
     struct kept *k = &r->kept[i - 1];
-    bool brief = h->own.brief;
+    bool brief = h->brief;
     zf_history_brief(h, false);
     zf_history_open(&k->h);
     k->at = r->tail.at;
@@ -102,7 +102,7 @@ static void wind(struct replay *r, struct zf_history *h, uint64_t step)
 {
     const struct kept *k = NULL;
     bool back = step < h->step;
-    uint64_t watched = h->own.watched;
+    uint64_t watched = h->watched;
     for (size_t i = 0; i < KEPT; i++)
         if (r->kept[i].used && r->kept[i].h.step <= step && (back || r->kept[i].at > r->tail.at) && (!k || r->kept[i].at > k->at))
             k = &r->kept[i];
@@ -115,7 +115,7 @@ static void wind(struct replay *r, struct zf_history *h, uint64_t step)
     r->newest = copied ? k->newest : 0;
     r->due = -1;
     h->version_of_data = version;
-    h->own.watched = watched;
+    h->watched = watched;
     if (!copied) return;
     if (r->followed && h->map.matrix < h->matrices && !strcmp(r->followed, h->matrix[h->map.matrix].name)) {
         free(r->followed); /* its columns of before are in the copy */

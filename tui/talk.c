@@ -59,8 +59,7 @@ static char *answer_here(const struct zf_app *a, const char *line)
             if (zf_series_at(zf_history_series(&a->h, ZF_SERIES_LOSS), a->h.step, &at, &value)) fprintf(to, ", loss %.4f", value);
             fprintf(to, "%s%s\n", a->h.ended ? "; the run has ended: " : "", a->h.ended ? a->h.end_reason : "");
         }
-        if (fclose(to)) text[0] = 0;
-        size_t n = strlen(text);
+        size_t n = fclose(to) || !text ? 0 : strlen(text);
         if (n) text[n - 1] = 0;
         if (!n) {
             free(text);
@@ -235,7 +234,7 @@ void zf_app_news(struct zf_app *a)
     static const unsigned looks[ZF_NOTE_KINDS] = {
         [ZF_NOTE_ERROR] = ZF_STYLE_BAD, [ZF_NOTE_WARNING] = ZF_STYLE_WARN, [ZF_NOTE_CHANGE] = ZF_STYLE_MARK}; /* 0: not told */
     const struct zf_notes *n = &a->h.notes;
-    uint64_t fresh = n->added - (n->added < a->notes_seen ? 0 : a->notes_seen); /* all of them, when it was begun anew */
+    uint64_t fresh = n->added - a->notes_seen; /* more than there are, when it was begun anew with less */
     size_t from = n->count - (fresh < n->count ? (size_t)fresh : n->count);
     for (size_t i = from; i < n->count; i++)
         if (n->list[i].kind == ZF_NOTE_RESUME) from = i;

@@ -4,6 +4,9 @@
 #include "core/session/change.h"
 #include "core/session/commands.h"
 
+#include <limits.h>
+#include <unistd.h>
+
 static void parses(const char *line, const char *expected)
 {
     struct zf_command c;
@@ -222,6 +225,33 @@ static void not_changed(void **state)
     says("device cuda", "!*at a start only");
 }
 
+static void joined(void **state)
+{
+    (void)state;
+    char here[PATH_MAX], wanted[PATH_MAX + 64];
+    assert_non_null(getcwd(here, sizeof here));
+    const struct {
+        const char *words[6], *before, *after; /* after: what is relative to here, NULL: nothing */
+    } rows[] = {{{"export", "out"}, "export ", "out"},
+                {{"at", "40", "export", "out"}, "at 40 export ", "out"},
+                {{"at", "40", "load", "step-5"}, "at 40 load step-5", NULL},
+                {{"at", "40", "set!", "note", "two words"}, "at 40 set! note \"two words\"", NULL},
+                {{"at", "1", "at", "2", "source", "/x"}, "at 1 at 2 source /x", NULL},
+                {{"at", "40", "nonsense", "a b"}, "at 40 nonsense a b", NULL},
+                {{"at", "40"}, "at 40", NULL},
+                {{"at"}, "at", NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t n = 0;
+        while (n < 6 && rows[i].words[n]) n++;
+        char *text = zf_command_join(rows[i].words, n);
+        snprintf(wanted, sizeof wanted, "%s%s%s%s", rows[i].before, rows[i].after ? here : "", rows[i].after ? "/" : "",
+                 rows[i].after ? rows[i].after : "");
+        assert_non_null(text);
+        assert_string_equal(text, wanted);
+        free(text);
+    }
+}
+
 static void back_and_forth(void **state)
 {
     (void)state;
@@ -254,7 +284,7 @@ static void back_and_forth(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(words),   T(refusals),  T(many_words),  T(help),          T(table),
-                                       O(answers), O(questions), O(not_changed), O(back_and_forth)};
+    const struct CMUnitTest tests[] = {T(words),  T(refusals), T(many_words), T(help),        T(table),
+                                       T(joined), O(answers),  O(questions),  O(not_changed), O(back_and_forth)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

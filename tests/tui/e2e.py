@@ -415,7 +415,9 @@ def test_replay(folder):
     with Terminal(folder, "replay", run, "--from", "100", "--speed", "20") as t:
         t.wait(lambda s: step_of(s) > 105)
         t.keys("p")
-        t.wait(lambda s: step_of(s) > 100)
+        stands = step_of(t.wait("REPLAY paused"))
+        time.sleep(0.5)
+        expect(step_of(t.text()) == stands, stands, t.text())
         t.command(".seek 50")
         t.wait(lambda s: step_of(s) == 50)
         t.command(".seek 300")

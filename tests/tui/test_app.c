@@ -267,7 +267,6 @@ static void test_refusals(void **state)
     options.read_only = app.v.read_only = true;
     zf_app_command(&app, "set lr 1e-3");
     assert_true(seen("--read-only"));
-    zf_app_command(&app, "S");
     zf_app_command(&app, "save");
     assert_int_equal(fake.count, 0);
     zf_app_command(&app, "show lr");
@@ -806,6 +805,32 @@ static void test_surroundings(void **state)
     assert_string_equal(here.job, "123");
 }
 
+static void test_logind(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *text;
+        bool kills;
+    } rows[] = {{"a.conf", "[Login]\n KillUserProcesses = yes\n", true},
+                {"a.conf", "KillUserProcesses=no", false},
+                {"b.conf.bak", "KillUserProcesses=yes\n", false}, /* no part of it */
+                {"c.conf", "#KillUserProcesses=yes\nKillUserProcesses=", false}};
+    char folder[] = "/tmp/zf-logind-XXXXXX", path[64];
+    struct zf_err e;
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, rows[i].file);
+        assert_int_equal(zf_file_write_atomic(path, rows[i].text, strlen(rows[i].text), &e), ZF_OK);
+        assert_int_equal(zf_logind_kills(folder, false), rows[i].kills);
+    }
+    assert_true(zf_logind_kills(path, true) == false && zf_logind_kills("/nowhere", true));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, rows[i].file);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, open_app, close_app)
@@ -829,6 +854,7 @@ int main(void)
                                        TEST(hostile_words),
                                        cmocka_unit_test(test_outcomes),
                                        cmocka_unit_test(test_farewell),
-                                       cmocka_unit_test(test_surroundings)};
+                                       cmocka_unit_test(test_surroundings),
+                                       cmocka_unit_test(test_logind)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

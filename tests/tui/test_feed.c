@@ -125,7 +125,7 @@ static void exactly(const struct zf_history *h, uint64_t steps)
     struct zf_bucket b = zf_series_between(&h->series[ZF_SERIES_LOSS], 0, UINT64_MAX);
     assert_int_equal(h->step, steps);
     assert_int_equal(b.count, steps);
-    assert_true(b.least == (float)round(3e4 / (double)steps) / 1e4f || b.count != steps || fabsf(b.least - 3.0f / (float)steps) < 1e-4f);
+    assert_true(fabsf(b.least - 3.0f / (float)steps) < 1e-4f);
     assert_int_equal(marks(h), steps / 10);
 }
 
@@ -303,10 +303,6 @@ static void a_trainer_that_dies(void **unused)
     exactly(&h, 25);
     assert_int_equal(f->type->ask(f, 1, "status", false, &e), ZF_DIFFERENT);
     f->type->close(f);
-
-    FILE *torn = fopen(at("metrics.jsonl"), "a"); /* its last words are in the file alone */
-    assert_non_null(torn);
-    fclose(torn);
     zf_history_close(&h);
 }
 

@@ -168,7 +168,6 @@ static void kept_frames(void **state)
     (void)state;
     const char *source = getenv("ZF_SOURCE"), *how = getenv("ZF_GOLDEN");
     bool write = how && !strcmp(how, "write");
-    if (!source) skip();
     for (int i = 0; i < PICTURES; i++) {
         char path[600];
         struct zf_err e;
@@ -662,7 +661,7 @@ static void pieces(void **state)
         for (int n = 1; n < 90; n += 4) {
             uint64_t next = 1000;
             for (int i = 0; i < n; i++) {
-                struct zf_span p;
+                struct zf_step_range p;
                 if (!zf_piece_steps(1000, 999 + span, i, n, &p)) continue;
                 assert_int_equal(p.from, next);
                 for (uint64_t s = p.from; s <= p.to; s++)
@@ -671,7 +670,7 @@ static void pieces(void **state)
             }
             assert_int_equal(next, 1000 + span);
         }
-    struct zf_span p;
+    struct zf_step_range p;
     assert_true(zf_piece_steps(0, UINT64_MAX, 99, 100, &p));
     assert_int_equal(zf_piece_of(0, UINT64_MAX, UINT64_MAX, 100), 99);
 }

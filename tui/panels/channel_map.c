@@ -46,7 +46,7 @@ static bool grid_open(struct grid *g, const struct zf_view *v, int rows, int col
     if (!g->column || !g->score || !g->chosen) return false;
     size_t at = 0, now = SIZE_MAX;
     for (int x = 0; x < cols; x++) {
-        struct zf_span s;
+        struct zf_step_range s;
         zf_piece_steps(first, last, x, cols, &s);
         while (at < p->used && p->step[column_at(p, at)] <= s.to) now = column_at(p, at++);
         g->column[x] = s.from > v->h->step ? SIZE_MAX : now;

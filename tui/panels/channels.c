@@ -129,7 +129,7 @@ static void add_energy(const struct zf_history *h, size_t matrix, uint64_t first
     size_t at = 0;
     if (!energy) return;
     for (int x = 0; x < n; x++) {
-        struct zf_span p;
+        struct zf_step_range p;
         double own = 0;
         int parts = 0;
         zf_piece_steps(first, last, x, n, &p);

@@ -151,7 +151,7 @@ void zf_table_device(const struct zf_view *v, struct zf_table *out)
     out->column = column;
     out->columns = METRICS + 2;
     for (int k = 0; k < n; k++) {
-        struct zf_span p;
+        struct zf_step_range p;
         double cell[METRICS + 2];
         zf_piece_steps(first, last, k, n, &p);
         cell[0] = (double)p.from;

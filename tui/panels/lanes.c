@@ -277,7 +277,7 @@ void zf_table_lanes(const struct zf_view *v, struct zf_table *out)
     uint64_t first, last;
     int n = zf_table_pieces(v, &first, &last);
     for (int k = 0; k < n; k++) {
-        struct zf_span p;
+        struct zf_step_range p;
         double cell[KNOWN + 1];
         zf_piece_steps(first, last, k, n, &p);
         cell[0] = (double)p.to;

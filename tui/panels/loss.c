@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 static double smoothed(const struct zf_view *v)
 {
@@ -140,7 +141,6 @@ void zf_frame_loss(const struct zf_view *v, char *title, char *note, size_t size
     char number[ZF_FORMAT_ROOM];
     uint64_t first, last;
     bool seen[ZF_NOTE_KINDS] = {false};
-    bool ascii = v->glyphs == ZF_GLYPHS_ASCII;
     zf_view_steps(v, &first, &last);
     if (zf_have(v->h, ZF_SERIES_LOSS))
         zf_append(title, size, "  %s%s", zf_format_value(number, zf_history_series(v->h, ZF_SERIES_LOSS)->last),
@@ -153,13 +153,10 @@ void zf_frame_loss(const struct zf_view *v, char *title, char *note, size_t size
     seen[ZF_NOTE_WARNING] |= seen[ZF_NOTE_ERROR];
     for (int k = 0; k < ZF_NOTE_KINDS; k++) {
         const struct zf_mark *m = &zf_mark_table[k];
-        static const char *const glyph[ZF_NOTE_KINDS] = {"▼", "●", "◆", "·", "!", "!", "\"", "▶", "■"};
-        static const char *const word[ZF_NOTE_KINDS] = {"set", "save", "mark", "", "trouble", "", "", "resume", ""};
-        if (!seen[k] || !m->axis || k == ZF_NOTE_ERROR || k == ZF_NOTE_END) continue;
-        if (ascii)
-            zf_append(note, size, "%s%c %s", *note ? " " : "", m->letter, word[k]);
-        else
-            zf_append(note, size, "%s%s %s", *note ? " " : "", glyph[k], word[k]);
+        if (!seen[k] || !m->legend) continue;
+        utf8proc_uint8_t glyph[5] = {0};
+        utf8proc_encode_char((utf8proc_int32_t)(v->glyphs == ZF_GLYPHS_ASCII ? (uint32_t)m->letter : m->glyph), glyph);
+        zf_append(note, size, "%s%s %s", *note ? " " : "", (const char *)glyph, m->legend);
     }
 }
 
@@ -180,7 +177,7 @@ void zf_table_loss(const struct zf_view *v, struct zf_table *out)
     }
     zf_series_smooth(loss, v->smooth ? v->smooth : 1, first, last, mean, (size_t)n);
     for (int i = 0; i < n; i++) {
-        struct zf_span p;
+        struct zf_step_range p;
         zf_piece_steps(first, last, i, n, &p);
         struct zf_bucket b = zf_series_between(loss, p.from, p.to), q = zf_series_between(valid, p.from, p.to);
         if (!b.count && !b.bad && !q.count) continue;

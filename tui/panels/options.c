@@ -114,38 +114,36 @@ static void told_to_come(const struct zf_view *v, struct list *l)
     }
 }
 
+/* Where a value comes from, or what it was. told: as the trainer's table says, NULL: there is none. */
+static void put_origin(const struct zf_option *o, const json_t *told, const json_t *start, const json_t *now, struct row *r)
+{
+    char before[128], as_told[128];
+    const char *origin = json_string_value(json_object_get(told, "origin"));
+    zf_json_shown(now, as_told, sizeof as_told);
+    bool changed = now && start && !json_equal(now, start),
+         waits = told && now && !same_value(o, r->value, as_told); /* accepted, not yet in the telemetry: it waits for a step */
+    if (changed)
+        snprintf(r->origin, sizeof r->origin, waits ? "was %s, %s until its step" : "was %s", zf_json_shown(start, before, sizeof before),
+                 as_told);
+    else if (waits)
+        snprintf(r->origin, sizeof r->origin, "pending, still %s", as_told);
+    else if (origin && *origin) /* "set": but nobody has, since the start */
+        snprintf(r->origin, sizeof r->origin, "%s", start && !strncmp(origin, "set ", 4) ? "settled at the start" : origin);
+    else
+        snprintf(r->origin, sizeof r->origin, "%s", r->usual ? "default" : "run.cfg");
+    if (changed || waits) r->group = CHANGED;
+}
+
 static void fill(const struct zf_view *v, const struct zf_option *o, const char *pending, struct row *r)
 {
     const struct zf_history *h = v->h;
     const json_t *now = json_object_get(h->options, o->name), *start = json_object_get(h->origin_options, o->name), *row = told(v, o->name);
     *r = (struct row){.name = o->name, .fallback = o->fallback, .pending = pending, .group = o->when == ZF_WHEN_RESTART ? FIXED : LIVE};
-    bool changed = now && start && !json_equal(now, start);
-    if (row)
-        zf_json_shown(json_object_get(row, "value"), r->value, sizeof r->value);
-    else
-        zf_json_shown(now, r->value, sizeof r->value);
+    zf_json_shown(row ? json_object_get(row, "value") : now, r->value, sizeof r->value);
     if (o->type == ZF_TYPE_INT && o->choice_count && !strcmp(r->value, "0")) snprintf(r->value, sizeof r->value, "%s", o->choices[0]);
     if (o->type == ZF_TYPE_DURATION && *r->value && !r->value[strspn(r->value, "0123456789.")]) zf_append(r->value, sizeof r->value, "s");
     r->usual = same_value(o, r->value, o->fallback);
-    if (changed) {
-        char before[128], as_told[128];
-        zf_json_shown(start, before, sizeof before);
-        zf_json_shown(now, as_told, sizeof as_told);
-        r->group = CHANGED;
-        snprintf(r->origin, sizeof r->origin, "was %s", before);
-        if (row && !same_value(o, r->value, as_told)) zf_append(r->origin, sizeof r->origin, ", %s until its step", as_told);
-    } else if (row && now && !same_value(o, r->value, zf_json_shown(now, r->origin, sizeof r->origin))) {
-        char as_told[128]; /* accepted, not yet in the telemetry: it waits for a step */
-        zf_json_shown(now, as_told, sizeof as_told);
-        r->group = CHANGED;
-        snprintf(r->origin, sizeof r->origin, "pending, still %s", as_told);
-    } else if (row && *(const char *)(json_string_value(json_object_get(row, "origin")) ? json_string_value(json_object_get(row, "origin"))
-                                                                                        : "")) {
-        const char *origin = json_string_value(json_object_get(row, "origin")); /* "set": but nobody has, since the start */
-        snprintf(r->origin, sizeof r->origin, "%s", start && !strncmp(origin, "set ", 4) ? "settled at the start" : origin);
-    } else {
-        snprintf(r->origin, sizeof r->origin, "%s", r->usual ? "default" : "run.cfg");
-    }
+    put_origin(o, row, start, now, r);
     if (*pending) r->group = CHANGED;
 }
 

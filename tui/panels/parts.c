@@ -9,11 +9,16 @@
 #include <string.h>
 
 const struct zf_mark zf_mark_table[ZF_NOTE_KINDS] = {
-    [ZF_NOTE_CHANGE] = {0x25bc, 'v', ZF_STYLE_MARK, true, "change"}, [ZF_NOTE_CHECKPOINT] = {0x25cf, '@', ZF_STYLE_GOOD, true, "save"},
-    [ZF_NOTE_MARK] = {0x25c6, '#', ZF_STYLE_KEY, true, "mark"},      [ZF_NOTE_NOTE] = {0x00b7, '.', ZF_STYLE_DIM, false, "note"},
-    [ZF_NOTE_WARNING] = {'!', '!', ZF_STYLE_WARN, true, "warning"},  [ZF_NOTE_ERROR] = {'!', '!', ZF_STYLE_BAD, true, "error"},
-    [ZF_NOTE_SAMPLE] = {'"', '"', ZF_STYLE_DIM, false, "sample"},    [ZF_NOTE_RESUME] = {0x25b6, '>', ZF_STYLE_MARK, true, "resume"},
-    [ZF_NOTE_END] = {0x25a0, ']', ZF_STYLE_STRONG, true, "end"},     [ZF_NOTE_VALID] = {0x25c7, 'o', ZF_STYLE_VALID, false, "valid"},
+    [ZF_NOTE_CHANGE] = {0x25bc, 'v', ZF_STYLE_MARK, true, "change", "set"},
+    [ZF_NOTE_CHECKPOINT] = {0x25cf, '@', ZF_STYLE_GOOD, true, "save", "save"},
+    [ZF_NOTE_MARK] = {0x25c6, '#', ZF_STYLE_KEY, true, "mark", "mark"},
+    [ZF_NOTE_NOTE] = {0x00b7, '.', ZF_STYLE_DIM, false, "note", NULL},
+    [ZF_NOTE_WARNING] = {'!', '!', ZF_STYLE_WARN, true, "warning", "trouble"},
+    [ZF_NOTE_ERROR] = {'!', '!', ZF_STYLE_BAD, true, "error", NULL}, /* as a warning */
+    [ZF_NOTE_SAMPLE] = {'"', '"', ZF_STYLE_DIM, false, "sample", NULL},
+    [ZF_NOTE_RESUME] = {0x25b6, '>', ZF_STYLE_MARK, true, "resume", "resume"},
+    [ZF_NOTE_END] = {0x25a0, ']', ZF_STYLE_STRONG, true, "end", NULL},
+    [ZF_NOTE_VALID] = {0x25c7, 'o', ZF_STYLE_VALID, false, "valid", NULL},
 };
 
 uint32_t zf_mark_glyph(const struct zf_canvas *c, enum zf_note_kind kind)
@@ -123,11 +128,11 @@ static uint64_t span_of(uint64_t first, uint64_t last)
     return last - first == UINT64_MAX ? UINT64_MAX : last - first + 1;
 }
 
-bool zf_piece_steps(uint64_t first, uint64_t last, int i, int n, struct zf_span *out)
+bool zf_piece_steps(uint64_t first, uint64_t last, int i, int n, struct zf_step_range *out)
 {
     unsigned __int128 span = span_of(first, last);
     uint64_t from = (uint64_t)(span * (unsigned)i / (unsigned)n), end = (uint64_t)(span * (unsigned)(i + 1) / (unsigned)n);
-    *out = (struct zf_span){first + from, first + (end > from ? end - 1 : from)};
+    *out = (struct zf_step_range){first + from, first + (end > from ? end - 1 : from)};
     return end > from;
 }
 
@@ -179,7 +184,7 @@ int zf_table_pieces(const struct zf_view *v, uint64_t *first, uint64_t *last)
     return !v->h->step ? 0 : *last - *first < MOST ? (int)(*last - *first) + 1 : MOST;
 }
 
-static double piece_value(const struct zf_series *s, const struct zf_series *per, enum zf_how how, struct zf_span p)
+static double piece_value(const struct zf_series *s, const struct zf_series *per, enum zf_how how, struct zf_step_range p)
 {
     struct zf_bucket b = zf_series_between(s, p.from, p.to);
     if (!b.count) return NAN;
@@ -192,7 +197,7 @@ void zf_sample(const struct zf_series *s, const struct zf_series *per, enum zf_h
 {
     double before = NAN;
     for (int i = 0; i < n; i++) {
-        struct zf_span p;
+        struct zf_step_range p;
         bool own = zf_piece_steps(first, last, i, n, &p);
         out[i] = NAN;
         if (!s->used || p.from > s->newest) continue;
@@ -226,7 +231,7 @@ double zf_recent(const struct zf_view *v, enum zf_series_id id, int per)
         double by = per < 0 ? 1 : zf_value_now(v, (enum zf_series_id)per);
         return by > 0 ? zf_value_now(v, id) / by : NAN;
     }
-    struct zf_span newest = {s->newest >= ZF_RECENT_STEPS ? s->newest - ZF_RECENT_STEPS + 1 : 0, s->newest};
+    struct zf_step_range newest = {s->newest >= ZF_RECENT_STEPS ? s->newest - ZF_RECENT_STEPS + 1 : 0, s->newest};
     return s->used ? piece_value(s, zf_per(v, per), ZF_HOW_MEAN, newest) : NAN;
 }
 

@@ -11,8 +11,8 @@ struct zf_mark {
     uint32_t glyph;
     char letter; /* in ASCII */
     uint16_t style;
-    bool axis; /* shown on the axis of steps */
-    const char *word;
+    bool axis;                 /* shown on the axis of steps */
+    const char *word, *legend; /* in the log; below the axis, NULL: not there */
 };
 extern const struct zf_mark zf_mark_table[ZF_NOTE_KINDS];
 uint32_t zf_mark_glyph(const struct zf_canvas *c, enum zf_note_kind kind);
@@ -35,10 +35,10 @@ void zf_say(struct zf_canvas *c, struct zf_rect r, const char *text);
 bool zf_matches(const char *text, const char *filter); /* somewhere in it, whatever the case; "": yes */
 
 /* Steps from..to of piece i of n of first..last. false: there are fewer steps than pieces, and none begins here. */
-struct zf_span {
+struct zf_step_range {
     uint64_t from, to;
 };
-bool zf_piece_steps(uint64_t first, uint64_t last, int i, int n, struct zf_span *out);
+bool zf_piece_steps(uint64_t first, uint64_t last, int i, int n, struct zf_step_range *out);
 /* The piece that a step is in. */
 int zf_piece_of(uint64_t first, uint64_t last, uint64_t step, int n);
 /* First and last step of a plot: those of the view, with an end that moves in jumps, so that what is drawn stands still between them. */

@@ -77,7 +77,7 @@ static void line_rate(const struct zf_view *v, struct zf_canvas *c, struct zf_re
     struct zf_schedule schedule = schedule_of(v->h);
     zf_sample(s, NULL, ZF_HOW_MEAN, 1, steps, value, n);
     for (int i = 0; i < n; i++) {
-        struct zf_span p;
+        struct zf_step_range p;
         zf_piece_steps(1, steps, i, n, &p);
         ahead[i] = isnan(value[i]) && p.to > v->h->step ? zf_schedule_rate(&schedule, p.to) : NAN;
     }
@@ -275,7 +275,7 @@ void zf_table_run(const struct zf_view *v, struct zf_table *out)
     out->column = column;
     out->columns = COLUMNS;
     for (int k = 0; k < n; k++) {
-        struct zf_span p;
+        struct zf_step_range p;
         double cell[COLUMNS];
         zf_piece_steps(first, last, k, n, &p);
         cell[0] = (double)p.to;
