@@ -5,6 +5,7 @@
 #include "tui/screen.h"
 
 #include "core/base/clock.h"
+#include "core/session/lock.h"
 
 #include <errno.h>
 #include <math.h>
@@ -323,6 +324,7 @@ static void begin(struct zf_app *a, enum zf_link link)
     a->v.run = a->o->run;
     a->v.read_only = a->o->read_only;
     a->v.link = link;
+    a->v.died = link == ZF_LINK_REPLAY && zf_lock_look(a->o->run, NULL) == ZF_LOCK_DEAD;
     a->v.said = a->said;
     a->options_asked = true;
     a->watched = SIZE_MAX;

@@ -22,6 +22,11 @@ void zf_view_init(struct zf_view *v, const struct zf_history *h)
     for (int i = 0; i < ZF_PANELS; i++) v->shown[i] = true;
 }
 
+bool zf_view_goes_on(const struct zf_view *v)
+{
+    return !v->h->ended && !v->died && v->link != ZF_LINK_LOST;
+}
+
 void zf_view_steps(const struct zf_view *v, uint64_t *first, uint64_t *last)
 {
     const struct zf_series *loss = zf_history_series(v->h, ZF_SERIES_LOSS);

@@ -47,6 +47,7 @@ struct zf_view {
     const char *run; /* the run directory */
     enum zf_link link;
     const char *said; /* what the trainer is doing, "paused"; "" */
+    bool died; /* of a recording: its trainer ended without a word */
     bool read_only;
     double speed; /* of a replay; 0: it stands */
     bool mouse;
@@ -54,6 +55,8 @@ struct zf_view {
 };
 
 void zf_view_init(struct zf_view *v, const struct zf_history *h);
+/* Will there be more steps, as far as is known? */
+bool zf_view_goes_on(const struct zf_view *v);
 /* First and last step that plots show. */
 void zf_view_steps(const struct zf_view *v, uint64_t *first, uint64_t *last);
 

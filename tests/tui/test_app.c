@@ -717,9 +717,16 @@ static void test_outcomes(void **state)
     assert_int_equal(zf_file_write_atomic(path, dead, strlen(dead), &e), ZF_OK);
     text = zf_outcome(run, false, 0, &code);
     assert_non_null(text);
+    assert_int_equal(strncmp(text, "The trainer (pid", 16), 0);
     assert_non_null(strstr(text, "without a clean stop at step 9"));
     assert_non_null(strstr(text, "last words"));
     assert_int_equal(code, ZF_BUSY);
+    free(text);
+    const char *step = "{\"type\":\"step\",\"step\":47,\"time\":1.0,\"loss\":2.5}\n"; /* the lock is some seconds behind */
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    assert_int_equal(zf_file_write_atomic(path, step, strlen(step), &e), ZF_OK);
+    text = zf_outcome(run, false, 0, &code);
+    assert_non_null(strstr(text, "without a clean stop at step 47"));
     free(text);
     const char *const files[] = {"trainer.log", "journal.jsonl", "metrics.jsonl", "lock"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {

@@ -138,6 +138,8 @@ static void line_left(const struct zf_view *v, struct zf_canvas *c, struct zf_re
     int x = LABEL;
     if (h->ended)
         x += zf_textf(c, r, x, y, strcmp(h->end_reason, "error") ? ZF_STYLE_GOOD : ZF_STYLE_BAD, "ended: %s", h->end_reason);
+    else if (!zf_view_goes_on(v))
+        x += zf_text(c, r, x, y, ZF_STYLE_BAD, "trainer gone");
     else
         x += zf_text(c, r, x, y, ZF_STYLE_STRONG, zf_duration_text(zf_history_eta(h), text, sizeof text));
     snprintf(after, sizeof after, "after %s", zf_duration_text(h->time > 0 ? h->time : -1, text, sizeof text));
