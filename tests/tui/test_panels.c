@@ -401,6 +401,31 @@ static void markers_keep_apart(void **state)
     zf_history_close(&h);
 }
 
+/* Beside other panels the log has the newest of validations in a row, alone all of them. */
+static void validations_in_a_row(void **state)
+{
+    (void)state;
+    struct zf_history h;
+    char line[100];
+    zf_history_open(&h);
+    step(&h, 1, 2);
+    text(&h, "{\"type\":\"mark\",\"step\":1,\"text\":\"remember\"}");
+    for (int i = 1; i < 9; i++) {
+        snprintf(line, sizeof line, "{\"type\":\"valid\",\"step\":%d,\"loss\":%d.5,\"tokens\":64}", i, i);
+        text(&h, line);
+    }
+    struct zf_view v;
+    zf_view_init(&v, &h);
+    char *frame = frame_of(&v, 80, 24, false);
+    assert_true(strstr(frame, "remember") && strstr(frame, "loss 8.500") && !strstr(frame, "loss 7.500"));
+    free(frame);
+    v.zoomed = ZF_PANEL_LOG;
+    frame = frame_of(&v, 80, 24, false);
+    assert_true(strstr(frame, "remember") && strstr(frame, "loss 8.500") && strstr(frame, "loss 7.500"));
+    free(frame);
+    zf_history_close(&h);
+}
+
 /* `set strategy` while it goes on: the title tells what is used now. */
 static void strategy_of_now(void **state)
 {
@@ -532,6 +557,8 @@ static void options_by_the_trainer(void **state)
              "norm\":1}}");
     step(&h, 1, 2);
     text(&h, "{\"type\":\"change\",\"step\":1,\"option\":\"topk_ratio\",\"old\":0.1,\"new\":0.05,\"from_step\":2,\"by\":\"console\"}");
+    text(&h, "{\"type\":\"change\",\"step\":1,\"option\":\"clip_norm\",\"old\":1,\"new\":2,\"from_step\":2,\"by\":\"console\"}");
+    text(&h, "{\"type\":\"change\",\"step\":1,\"option\":\"clip_norm\",\"old\":2,\"new\":1,\"from_step\":2,\"by\":\"console\"}");
     zf_view_init(&v, &h);
     v.option_rows = rows;
     v.zoomed = ZF_PANEL_OPTIONS;
@@ -546,6 +573,7 @@ static void options_by_the_trainer(void **state)
     assert_non_null(strstr(frame, "x.cfg:3:8"));
     assert_non_null(strstr(frame, "settled at the start")); /* nobody has set it since */
     assert_null(strstr(frame, "set schedule_steps"));
+    assert_non_null(strstr(frame, "set clip_norm")); /* and back */
     const char *limit = strstr(frame, " max_time ");
     assert_true(limit && !strncmp(limit + strspn(limit, " max_time"), "0s ", 3));
     assert_true(strstr(frame, " grace ") > live); /* 30.0 is 30s */
@@ -761,7 +789,7 @@ int main(void)
         cmocka_unit_test(lanes_of_some_steps),
         cmocka_unit_test(one_figure),
         cmocka_unit_test(markers_keep_apart),
-        cmocka_unit_test(strategy_of_now),
+        cmocka_unit_test(strategy_of_now), cmocka_unit_test(validations_in_a_row),
         cmocka_unit_test(calm),
         cmocka_unit_test(cursor_tells_values),
         cmocka_unit_test(hot_channel),

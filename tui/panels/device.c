@@ -20,7 +20,7 @@ static const char *per_second(char to[ZF_FORMAT_ROOM], double v)
 static const char *gb_per_s(char to[ZF_FORMAT_ROOM], double v)
 {
     if (!isfinite(v)) return zf_format_value(to, v);
-    if (v > 0 && v < 0.1) {
+    if (v >= 0 && v < 0.1) {
         snprintf(to, ZF_FORMAT_ROOM, v < 9.95e-5 ? "%.2f MB/s" : "%.1f MB/s", 1e3 * v);
         return to;
     }

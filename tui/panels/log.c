@@ -26,9 +26,18 @@ static const char *text_of(const struct zf_note *n)
     return n->text ? n->text : "";
 }
 
-static bool wanted(const struct zf_view *v, const struct zf_note *n)
+static bool passes(const struct zf_view *v, const struct zf_note *n)
 {
     return zf_matches(text_of(n), v->filter[ZF_PANEL_LOG]) || zf_matches(zf_mark_table[n->kind].word, v->filter[ZF_PANEL_LOG]);
+}
+
+/* Beside other panels there is room for the newest of validations in a row, lest they push everything else out. */
+static bool wanted(const struct zf_view *v, size_t i)
+{
+    const struct zf_notes *l = &v->h->notes;
+    bool brief = v->zoomed != ZF_PANEL_LOG && !*v->filter[ZF_PANEL_LOG];
+    if (brief && i + 1 < l->count && l->list[i].kind == ZF_NOTE_VALID && l->list[i + 1].kind == ZF_NOTE_VALID) return false;
+    return passes(v, &l->list[i]);
 }
 
 /* Lines that a text takes, at most `most`. */
@@ -81,7 +90,7 @@ void zf_draw_log(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
     if (r.cols <= k.text || r.rows < 1) return;
     for (size_t i = l->count; i > 0 && rows < y && count < 512; i--) {
         const struct zf_note *n = &l->list[i - 1];
-        if (!wanted(v, n)) continue;
+        if (!wanted(v, i - 1)) continue;
         if (back && back--) continue;
         from[count] = i - 1;
         bool trouble = n->kind == ZF_NOTE_WARNING || n->kind == ZF_NOTE_ERROR; /* it says what to do, at its end */
@@ -104,7 +113,7 @@ uint64_t zf_scrolls_log(const struct zf_view *v, struct zf_rect r)
 {
     uint64_t n = 0;
     (void)r;
-    for (size_t i = 0; i < v->h->notes.count; i++) n += wanted(v, &v->h->notes.list[i]);
+    for (size_t i = 0; i < v->h->notes.count; i++) n += wanted(v, i);
     return n ? n - 1 : 0;
 }
 
@@ -123,7 +132,7 @@ static void notes_table(const struct zf_view *v, const struct zf_notes *l, struc
     out->columns = 3;
     for (size_t i = 0; i < l->count; i++) {
         const struct zf_note *n = &l->list[i];
-        if (!filter || wanted(v, n)) zf_table_row(out, (double[]){n->time < 0 ? NAN : n->time, (double)n->step, n->kind}, text_of(n));
+        if (!filter || passes(v, n)) zf_table_row(out, (double[]){n->time < 0 ? NAN : n->time, (double)n->step, n->kind}, text_of(n));
     }
 }
 

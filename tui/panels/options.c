@@ -115,7 +115,18 @@ static void told_to_come(const struct zf_view *v, struct list *l)
 }
 
 /* Where a value comes from, or what it was. told: as the trainer's table says, NULL: there is none. */
-static void put_origin(const struct zf_option *o, const json_t *told, const json_t *start, const json_t *now, struct row *r)
+static bool was_changed(const struct zf_history *h, const char *name)
+{
+    size_t n = strlen(name);
+    for (size_t i = 0; i < h->notes.count; i++) {
+        const struct zf_note *note = &h->notes.list[i];
+        if (note->kind == ZF_NOTE_CHANGE && !strncmp(note->text, name, n) && note->text[n] == ' ') return true;
+    }
+    return false;
+}
+
+static void put_origin(const struct zf_history *h, const struct zf_option *o, const json_t *told, const json_t *start, const json_t *now,
+                       struct row *r)
 {
     char before[128], as_told[128];
     const char *origin = json_string_value(json_object_get(told, "origin"));
@@ -127,8 +138,10 @@ static void put_origin(const struct zf_option *o, const json_t *told, const json
                  as_told);
     else if (waits)
         snprintf(r->origin, sizeof r->origin, "pending, still %s", as_told);
-    else if (origin && *origin) /* "set": but nobody has, since the start */
-        snprintf(r->origin, sizeof r->origin, "%s", start && !strncmp(origin, "set ", 4) ? "settled at the start" : origin);
+    else if (origin && !strncmp(origin, "set ", 4) && !was_changed(h, o->name)) /* by the trainer itself, then */
+        snprintf(r->origin, sizeof r->origin, "settled at the start");
+    else if (origin && *origin)
+        snprintf(r->origin, sizeof r->origin, "%s", origin);
     else
         snprintf(r->origin, sizeof r->origin, "%s", r->usual ? "default" : "run.cfg");
     if (changed || waits) r->group = CHANGED;
@@ -143,7 +156,7 @@ static void fill(const struct zf_view *v, const struct zf_option *o, const char 
     if (o->type == ZF_TYPE_INT && o->choice_count && !strcmp(r->value, "0")) snprintf(r->value, sizeof r->value, "%s", o->choices[0]);
     if (o->type == ZF_TYPE_DURATION && *r->value && !r->value[strspn(r->value, "0123456789.")]) zf_append(r->value, sizeof r->value, "s");
     r->usual = same_value(o, r->value, o->fallback);
-    put_origin(o, row, start, now, r);
+    put_origin(h, o, row, start, now, r);
     if (*pending) r->group = CHANGED;
 }
 
