@@ -423,7 +423,7 @@ static void course(struct zf_session *s, const struct zf_command *c, const char 
         set_paused(s, true, c->number);
         zf_verdict_set(v, true, "taking steps %" PRIu64 " to %" PRIu64 ", then pausing", s->next, s->next + c->number - 1);
         break;
-    default: s->stop = true; zf_verdict_set(v, true, "the run ends: step %" PRIu64 " was the last; what is trained is saved", s->next - 1);
+    default: s->stop = true; zf_verdict_set(v, true, "the run ends: step %" PRIu64 " was the last; now it is saved", s->next - 1);
     }
     if (!unwritten || !v->text) return;
     char *done = strdup(v->text);
