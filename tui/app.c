@@ -146,11 +146,13 @@ static void draw_hint(struct zf_app *a)
                              *const replay[][2] = {{"p", "pause"},   {"< >", "speed"}, {"[ ]", "seek"}, {"?", "help"},  {"q", "leave"},
                                                    {":", "command"}, {"Tab", "panel"}, {"z", "zoom"},   {"c", "cursor"}};
     bool recording = zf_replay_is(a->feed), live_run = a->v.link == ZF_LINK_LIVE && !a->v.read_only;
+    bool stands = recording ? !(a->v.speed > 0) : !strncmp(a->said, "paused", 6);
     size_t count = recording ? sizeof replay / sizeof *replay : sizeof live / sizeof *live;
     struct zf_rect r = a->layout.prompt;
     int x = 0;
     for (size_t i = 0; i < count && r.rows > 0; i++) {
         const char *k = recording ? replay[i][0] : live[i][0], *what = recording ? replay[i][1] : live[i][1];
+        if (*k == 'p' && stands) what = "go on";
         int n = zf_text_width(k, SIZE_MAX) + 1 + zf_text_width(what, SIZE_MAX);
         if (!recording && !live_run && strchr("pS", k[0])) continue;
         if (x + n > r.cols) break;

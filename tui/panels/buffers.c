@@ -68,7 +68,7 @@ static void head(struct zf_canvas *c, struct zf_rect r, uint64_t last, int n, bo
     char text[96];
     uint64_t first = last >= (uint64_t)n ? last - (uint64_t)n + 1 : 1;
     snprintf(text, sizeof text, "step %" PRIu64, first);
-    if (rows < (int)groups) zf_append(text, sizeof text, "  %d of %zu groups", rows, groups);
+    if (rows < (int)groups) zf_append(text, sizeof text, "  %d of %zu%s", rows, groups, n >= 30 ? " groups" : "");
     zf_text(c, r, 0, 0, ZF_STYLE_DIM, "group");
     zf_fit(c, r, LABEL, 0, n, ZF_STYLE_DIM, text);
     if (wide) zf_text(c, r, r.cols - SIDE + 1, 0, ZF_STYLE_DIM, "phase  fill   stale   due");
