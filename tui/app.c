@@ -371,6 +371,7 @@ enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options 
     if (!s) {
         choose_looks(&a.v, o, facts.utf8, facts.braille, facts.colours);
         a.c.shades = facts.colours < 256;
+        a.colours = facts.colours;
         a.speed = o->speed > 0 && isfinite(o->speed) ? o->speed : 1;
         if (zf_replay_is(feed)) a.v.speed = zf_replay_speed_of(feed);
         if (zf_replay_is(feed) && o->from) zf_replay_seek(feed, &a.h, o->from, e);

@@ -151,7 +151,8 @@ static enum zf_status theme(struct zf_app *a, const struct zf_command *c, struct
     unsigned at = a->v.scheme;
     ZF_TRY(choose(c, "theme", zf_scheme_names, ZF_SCHEMES, &at, e));
     a->v.scheme = (enum zf_scheme)at;
-    zf_app_say(a, ZF_STYLE_TEXT, "theme %s", zf_scheme_names[at]);
+    zf_app_say(a, ZF_STYLE_TEXT, "theme %s%s", zf_scheme_names[at],
+               a->colours || at == ZF_SCHEME_MONO ? "" : ", where there are colours: NO_COLOR is set, or this terminal has none");
     return ZF_OK;
 }
 

@@ -317,6 +317,7 @@ static void test_views(void **state)
     assert_true(app.v.log_scale);
     zf_app_command(&app, "theme light");
     assert_int_equal(app.v.scheme, ZF_SCHEME_LIGHT);
+    assert_true(seen("theme light, where there are colours")); /* there are none */
     zf_app_command(&app, "glyphs ascii");
     zf_app_command(&app, "glyphs");
     assert_int_equal(app.v.glyphs, ZF_GLYPHS_BRAILLE);
