@@ -10,10 +10,10 @@ struct zf_table {
     const char *const *column; /* [columns], constants, or owned in `names` */
     size_t columns, rows, room;
     double *cell;
-    char **text;  /* [rows], owned; NULL: none */
-    char **names; /* owned column names, if they are not constants */
+    char **text;                     /* [rows], owned; NULL: none */
+    char **names;                    /* owned column names, if they are not constants */
     const char *const *const *words; /* [columns]: what a column's numbers stand for, where they are read by people; NULL: numbers */
-    bool failed;  /* no memory */
+    bool failed;                     /* no memory */
 };
 void zf_table_free(struct zf_table *t);
 void zf_table_row(struct zf_table *t, const double *cells, const char *text); /* copies */

@@ -47,7 +47,7 @@ struct zf_view {
     const char *run; /* the run directory */
     enum zf_link link;
     const char *said; /* what the trainer is doing, "paused"; "" */
-    bool died; /* of a recording: its trainer ended without a word */
+    bool died;        /* of a recording: its trainer ended without a word */
     bool read_only;
     double speed; /* of a replay; 0: it stands */
     bool mouse;

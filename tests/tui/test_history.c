@@ -177,6 +177,22 @@ static void a_resume_takes_steps_back(void **unused)
     zf_history_close(&h);
 }
 
+/* One slow step is no pace. */
+static void pace(void **unused)
+{
+    (void)unused;
+    struct zf_history h;
+    char line[200];
+    zf_history_open(&h);
+    assert_true(zf_history_pace(&h) < 0);
+    for (int i = 1; i <= 30; i++) {
+        int n = snprintf(line, sizeof line, "{\"type\":\"step\",\"step\":%d,\"loss\":2.5,\"step_ms\":%s}", i, i == 30 ? "9000.0" : "500.0");
+        zf_history_text(&h, line, (size_t)n);
+        assert_true(zf_history_pace(&h) == 0.5);
+    }
+    zf_history_close(&h);
+}
+
 /* Validations are in the log, and do not crowd out what happens seldom. */
 static void validations(void **unused)
 {
@@ -769,6 +785,7 @@ int main(void)
         cmocka_unit_test(many_matrices),
         cmocka_unit_test(memory_is_bounded),
         cmocka_unit_test(validations),
+        cmocka_unit_test(pace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
