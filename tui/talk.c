@@ -72,7 +72,7 @@ static char *answer_here(const struct zf_app *a, const char *line)
 
 /* --- there and back --- */
 
-/* Not what only asks, nor what the run's own lines tell: changes, files, marks. */
+/* Not what only asks, nor what the run itself tells: changes, pauses, files, marks, what is put off. */
 static bool is_for_the_log(const char *command, bool ok)
 {
     struct zf_command c;
@@ -80,8 +80,7 @@ static bool is_for_the_log(const char *command, bool ok)
     bool known = !zf_command_parse(&c, command, &ignored);
     enum zf_command_effect effect = known ? c.row->effect : ZF_EFFECT_NOTHING;
     zf_command_free(&c);
-    return known && effect != ZF_EFFECT_NOTHING &&
-           (!ok || effect == ZF_EFFECT_COURSE || effect == ZF_EFFECT_STATE || effect == ZF_EFFECT_LATER);
+    return known && effect != ZF_EFFECT_NOTHING && (!ok || effect == ZF_EFFECT_STATE);
 }
 
 /* Above the prompt if it fits there, else over the panels. */

@@ -213,7 +213,10 @@ static void test_a_change(void **state)
     assert_int_equal(app.h.notes.count, 0);
     zf_app_command(&app, "pause");
     reply(true, false, "paused before step 41");
-    assert_string_equal(app.h.notes.list[0].text, "pause -> paused before step 41");
+    assert_int_equal(app.h.notes.count, 0);
+    zf_app_command(&app, "select");
+    reply(true, false, "at each matrix's next window start");
+    assert_string_equal(app.h.notes.list[0].text, "select -> at each matrix's next window start");
     zf_app_command(&app, "set topk_ratio 5");
     reply(false, false, "it is 5");
     assert_string_equal(app.h.notes.list[1].text, "set topk_ratio 5 -> refused: it is 5");
