@@ -6,6 +6,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/show.h"
+#include "core/session/lock.h"
 
 #include <errno.h>
 #include <math.h>
@@ -91,7 +92,10 @@ static void ended(struct loop *l, bool lost)
     char *text = zf_outcome(a->o->run, !lost, a->h.step, &a->code);
     if (!text && zf_clock() - l->ended_at < ENDING) return; /* its files will tell in a moment */
     if (!text && lost) a->code = ZF_BUSY;
-    if (!text && !lost) a->known = zf_outcome_told(a->o->run, &a->h, &a->code);
+    if (!text && !lost) {
+        free(a->known);
+        a->known = zf_outcome_told(a->o->run, &a->h, &a->code);
+    }
     const char *says = text ? text : a->known;
     l->over = true;
     a->v.link = lost ? ZF_LINK_LOST : ZF_LINK_ENDED;
@@ -151,11 +155,13 @@ static void draw_hint(struct zf_app *a)
                              *const replay[][2] = {{"p", "pause"},   {"< >", "speed"}, {"[ ]", "seek"}, {"?", "help"},  {"q", "leave"},
                                                    {":", "command"}, {"Tab", "panel"}, {"z", "zoom"},   {"c", "cursor"}};
     bool recording = zf_replay_is(a->feed), live_run = a->v.link == ZF_LINK_LIVE && !a->v.read_only;
+    bool stands = recording ? !(a->v.speed > 0) : !strncmp(a->said, "paused", 6);
     size_t count = recording ? sizeof replay / sizeof *replay : sizeof live / sizeof *live;
     struct zf_rect r = a->layout.prompt;
     int x = 0;
     for (size_t i = 0; i < count && r.rows > 0; i++) {
         const char *k = recording ? replay[i][0] : live[i][0], *what = recording ? replay[i][1] : live[i][1];
+        if (*k == 'p' && stands) what = "go on";
         int n = zf_text_width(k, SIZE_MAX) + 1 + zf_text_width(what, SIZE_MAX);
         if (!recording && !live_run && strchr("pS", k[0])) continue;
         if (x + n > r.cols) break;
@@ -331,6 +337,7 @@ static void begin(struct zf_app *a, enum zf_link link)
     a->v.run = a->o->run;
     a->v.read_only = a->o->read_only;
     a->v.link = link;
+    a->v.died = link == ZF_LINK_REPLAY && zf_lock_look(a->o->run, NULL) == ZF_LOCK_DEAD;
     a->v.said = a->said;
     a->options_asked = true;
     a->watched = SIZE_MAX;
@@ -384,6 +391,7 @@ enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options 
     if (!s) {
         choose_looks(&a.v, o, facts.utf8, facts.braille, facts.colours);
         a.c.shades = facts.colours < 256;
+        a.colours = facts.colours;
         a.speed = o->speed > 0 && isfinite(o->speed) ? o->speed : 1;
         if (zf_replay_is(feed)) a.v.speed = zf_replay_speed_of(feed);
         if (zf_replay_is(feed) && o->from) zf_replay_seek(feed, &a.h, o->from, e);

@@ -54,6 +54,7 @@ struct zf_app {
 
     uint64_t notes_seen; /* of all that were added */
     double speed;        /* of a replay, while it stands */
+    int colours;         /* of the terminal; 0: none, or none are wanted */
 
     /* for the loop */
     bool leave, leave_at_end, stopping, redraw, suspend, gone;

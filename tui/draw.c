@@ -68,13 +68,14 @@ static void collect(const struct zf_view *v, struct parts *p)
 {
     const struct zf_history *h = v->h;
     char a[ZF_FORMAT_ROOM], name[40];
-    double loss = zf_history_series(h, ZF_SERIES_LOSS)->last, ms = zf_history_series(h, ZF_SERIES_STEP_MS)->last;
+    double loss = zf_history_series(h, ZF_SERIES_LOSS)->last, ms = 1e3 * zf_history_pace(h);
     add(p, 8, ZF_STYLE_TITLE, "zenflow");
     tail_of(v->run, name, sizeof name);
     if (*name) add(p, 5, ZF_STYLE_STRONG, "%s", name);
     tail_of(h->model, name, sizeof name);
     if (*name) add(p, 9, ZF_STYLE_DIM, "%s", name);
     state(v, p);
+    if (v->died) add(p, 1, ZF_STYLE_BAD, "its trainer died");
     if (v->read_only) add(p, 6, ZF_STYLE_WARN, "read-only");
     if (h->steps)
         add(p, 0, ZF_STYLE_TEXT, "step %" PRIu64 "/%" PRIu64, h->step, h->steps);
@@ -87,7 +88,7 @@ static void collect(const struct zf_view *v, struct parts *p)
     if (v->silent > 0) return; /* what it made in an hour says nothing now */
     if (ms > 0 && isfinite(ms))
         add(p, 4, ZF_STYLE_TEXT, "%s %s", zf_format_count(a, ms < 1000 ? 1000 / ms : ms / 1000), ms < 1000 ? "it/s" : "s/it");
-    if (!h->ended) add(p, 3, ZF_STYLE_TEXT, "ETA %s", zf_duration_text(zf_history_eta(h), a, sizeof a));
+    if (zf_view_goes_on(v)) add(p, 3, ZF_STYLE_TEXT, "ETA %s", zf_duration_text(zf_history_eta(h), a, sizeof a));
 }
 
 static void draw_header(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)

@@ -4,6 +4,7 @@
 
 #include "core/base/json.h"
 #include "core/telemetry/eta.h"
+#include "tui/format.h"
 
 #include <float.h>
 #include <math.h>
@@ -147,7 +148,10 @@ static bool take_valid(struct zf_history *h, const json_t *line)
     struct zf_number_line l;
     read_numbers(&l, line, "valid");
     const struct zf_series *s = &h->series[ZF_SERIES_VALID];
-    return l.has_step && !(s->used && l.step <= s->newest) && zf_history_numbers(h, &l, false);
+    if (!l.has_step || (s->used && l.step <= s->newest) || !zf_history_numbers(h, &l, false)) return false;
+    char number[ZF_FORMAT_ROOM], text[80];
+    snprintf(text, sizeof text, "validation loss %s", zf_format_value(number, s->last));
+    return zf_history_note(h, ZF_NOTE_VALID, line, text);
 }
 
 /* ---- the run ---- */
@@ -427,7 +431,7 @@ const struct zf_series *zf_history_series(const struct zf_history *h, enum zf_se
     return &h->series[id];
 }
 
-double zf_history_eta(const struct zf_history *h)
+static struct zf_eta newest_steps(const struct zf_history *h)
 {
     const struct zf_series *s = &h->series[ZF_SERIES_STEP_MS];
     struct zf_eta eta = {0};
@@ -435,5 +439,18 @@ double zf_history_eta(const struct zf_history *h)
         double ms = s->recent[(s->recent_at + ZF_SERIES_RECENT - i) % ZF_SERIES_RECENT].value;
         if (ms >= 0 && ms < 1e12) zf_eta_step(&eta, ms / 1e3);
     }
+    return eta;
+}
+
+double zf_history_pace(const struct zf_history *h)
+{
+    struct zf_eta eta = newest_steps(h);
+    double last = h->series[ZF_SERIES_STEP_MS].last / 1e3;
+    return eta.count >= ZF_ETA_LEAST ? zf_eta_step_seconds(&eta) : eta.count && last > 0 ? last : -1;
+}
+
+double zf_history_eta(const struct zf_history *h)
+{
+    struct zf_eta eta = newest_steps(h);
     return h->steps && h->step <= h->steps ? zf_eta_left(&eta, h->steps - h->step, 0) : -1;
 }

@@ -39,6 +39,7 @@ enum zf_note_kind {
     ZF_NOTE_SAMPLE,
     ZF_NOTE_RESUME,
     ZF_NOTE_END,
+    ZF_NOTE_VALID, /* the most frequent: the first to go when there are too many */
     ZF_NOTE_KINDS
 };
 extern const char *const zf_note_names[ZF_NOTE_KINDS];
@@ -193,5 +194,6 @@ const char *zf_history_option(const struct zf_history *h, const char *name, char
 const struct zf_series *zf_history_series(const struct zf_history *h, enum zf_series_id id);
 /* Seconds that are left, by the newest steps; below 0: not known. */
 double zf_history_eta(const struct zf_history *h);
+double zf_history_pace(const struct zf_history *h); /* seconds a step, of the newest ones; below 0: not known */
 
 #endif

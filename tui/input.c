@@ -123,14 +123,6 @@ static void dashboard_key(struct zf_app *a, const struct zf_key_event *k)
         zf_app_command(a, b->command);
     } else if (k->key == 3) {
         zf_app_say(a, ZF_STYLE_TEXT, "Ctrl-C stops nothing here; `q` leaves, and asks whether the run shall go on");
-    } else if (k->key == ZF_KEY_ESCAPE) {
-        if (a->v.focus == ZF_PANEL_CHANNELS && a->v.matrix != SIZE_MAX)
-            zf_app_command(a, ".enter"); /* as Enter does: back to all matrices */
-        else if (a->v.zoomed >= 0)
-            a->v.zoomed = -1;
-        else
-            a->v.cursor = false;
-        a->dirty = true;
     }
 }
 

@@ -10,6 +10,7 @@
 #include "core/telemetry/jsonl.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,6 +142,9 @@ char *zf_outcome(const char *run, bool ended, uint64_t step, int *code)
         if (*code != ZF_OK && *code != ZF_STOPPED) put_error(to, run, end);
     } else {
         *code = ZF_BUSY;
+        json_t *newest = step ? NULL : last_in(run, "metrics.jsonl", "step"); /* the lock is some seconds behind */
+        if (newest) step = (uint64_t)fmax(0, zf_json_number(newest, "step", 0));
+        json_decref(newest);
         zf_lock_explain(&holder, step, why, sizeof why);
         if (why[0] >= 'a' && why[0] <= 'z') why[0] -= 32;
         fprintf(to, "%s.", why);

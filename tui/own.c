@@ -39,6 +39,13 @@ static void focus_on_something(struct zf_view *v)
         if (v->shown[i]) v->focus = (enum zf_panel_id)i;
 }
 
+/* Shown, but not on the screen: there was no room. */
+static bool has_no_place(const struct zf_app *a, int id)
+{
+    struct zf_layout l = zf_layout_of(&a->v, a->c.cols, a->c.rows, ZF_MESSAGE_ROWS);
+    return a->c.cols && a->v.shown[id] && a->v.zoomed < 0 && !l.panel[id].rows;
+}
+
 static enum zf_status panel(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
 {
     struct zf_view fresh;
@@ -59,6 +66,10 @@ static enum zf_status panel(struct zf_app *a, const struct zf_command *c, struct
         return ZF_OK;
     }
     ZF_TRY(find_panel(c, &id, e));
+    if (has_no_place(a, id)) { /* it is to be seen: what is in focus has a place */
+        a->v.focus = (enum zf_panel_id)id;
+        return ZF_OK;
+    }
     if (a->v.zoomed >= 0 && a->v.zoomed != id) { /* another one in its place: what is zoomed stays so */
         a->v.shown[id] = true;
         a->v.zoomed = id;
@@ -141,7 +152,8 @@ static enum zf_status theme(struct zf_app *a, const struct zf_command *c, struct
     unsigned at = a->v.scheme;
     ZF_TRY(choose(c, "theme", zf_scheme_names, ZF_SCHEMES, &at, e));
     a->v.scheme = (enum zf_scheme)at;
-    zf_app_say(a, ZF_STYLE_TEXT, "theme %s", zf_scheme_names[at]);
+    zf_app_say(a, ZF_STYLE_TEXT, "theme %s%s", zf_scheme_names[at],
+               a->colours || at == ZF_SCHEME_MONO ? "" : ", where there are colours: NO_COLOR is set, or this terminal has none");
     return ZF_OK;
 }
 

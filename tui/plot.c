@@ -238,13 +238,15 @@ void zf_plot_dots(struct zf_plot *p)
 
 void zf_plot_points(struct zf_plot *p, const struct zf_series *s, uint32_t glyph, unsigned style)
 {
-    for (int x = 0; x < p->area.cols; x++) {
+    enum { APART = 4 }; /* columns: closer ones would hide the curves; from the left, so that they stand still */
+    for (int x = 0, free_from = 0; x < p->area.cols; x++) {
         struct zf_step_range steps;
-        if (!zf_piece_steps(p->first, p->last, x, p->area.cols, &steps)) continue;
+        if (x < free_from || !zf_piece_steps(p->first, p->last, x, p->area.cols, &steps)) continue;
         struct zf_bucket b = zf_series_between(s, steps.from, steps.to);
         if (!b.count) continue;
         int at = cell_col(p, steps.from);
         zf_put(p->c, p->area, at, cell_row(p, (double)b.last), glyph, style);
+        free_from = x + APART;
     }
 }
 
@@ -270,9 +272,9 @@ void zf_plot_marks(struct zf_plot *p, const struct zf_notes *notes)
     if (p->all.rows <= y) return;
     /* what tells more stands above the rest: errors last */
     for (int pass = 0; pass < ZF_NOTE_KINDS; pass++) {
-        static const enum zf_note_kind order[ZF_NOTE_KINDS] = {ZF_NOTE_NOTE, ZF_NOTE_SAMPLE,  ZF_NOTE_CHECKPOINT,
-                                                               ZF_NOTE_END,  ZF_NOTE_RESUME,  ZF_NOTE_CHANGE,
-                                                               ZF_NOTE_MARK, ZF_NOTE_WARNING, ZF_NOTE_ERROR};
+        static const enum zf_note_kind order[ZF_NOTE_KINDS] = {ZF_NOTE_NOTE,   ZF_NOTE_SAMPLE, ZF_NOTE_CHECKPOINT, ZF_NOTE_END,
+                                                               ZF_NOTE_RESUME, ZF_NOTE_CHANGE, ZF_NOTE_MARK,       ZF_NOTE_WARNING,
+                                                               ZF_NOTE_ERROR,  ZF_NOTE_VALID};
         const struct zf_mark *m = &zf_mark_table[order[pass]];
         if (!m->axis) continue;
         for (size_t i = 0; i < notes->count; i++) {

@@ -5,6 +5,7 @@
 #include "tui/feed_impl.h"
 
 #include "core/base/clock.h"
+#include "core/session/lock.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -126,12 +127,25 @@ static void wind(struct replay *r, struct zf_history *h, uint64_t step)
     zf_feed_follow(h, &r->followed);
 }
 
+/* A recording without an end: the lock that its trainer left tells why. */
+static void tell_death(const struct replay *r, struct zf_history *h)
+{
+    struct zf_lock_record holder;
+    char why[512];
+    if (h->ended || zf_lock_look(r->run, &holder) != ZF_LOCK_DEAD) return;
+    zf_lock_explain(&holder, h->step, why, sizeof why);
+    json_t *line = json_pack("{ss sI ss}", "type", "error", "step", (json_int_t)h->step, "text", why);
+    if (line) zf_history_take(h, line);
+    json_decref(line);
+}
+
 static void ended(struct replay *r, struct zf_history *h)
 {
     r->ended = true;
     r->due = -1;
     zf_history_brief(h, false);
     set_time(r, r->newest);
+    tell_death(r, h);
 }
 
 /* Applies lines up to the first step that is after `until` or above `step`, for so many seconds of our clock. true: there is more to do. */

@@ -73,13 +73,24 @@ static char *answer_here(const struct zf_app *a, const char *line)
 
 /* --- there and back --- */
 
+/* Not what only asks, nor what the run itself tells: changes, pauses, files, marks, what is put off. */
+static bool is_for_the_log(const char *command, bool ok)
+{
+    struct zf_command c;
+    struct zf_err ignored;
+    bool known = !zf_command_parse(&c, command, &ignored);
+    enum zf_command_effect effect = known ? c.row->effect : ZF_EFFECT_NOTHING;
+    zf_command_free(&c);
+    return known && effect != ZF_EFFECT_NOTHING && (!ok || effect == ZF_EFFECT_STATE);
+}
+
 /* Above the prompt if it fits there, else over the panels. */
 static void show_answer(struct zf_app *a, bool ok, const char *command, const char *text)
 {
     size_t lines = 1;
     for (const char *s = text; *s; s++) lines += *s == '\n';
     char *entry = NULL;
-    if (asprintf(&entry, "%s%s %s", command, ok ? " ->" : " -> refused:", text) >= 0)
+    if (is_for_the_log(command, ok) && asprintf(&entry, "%s%s %s", command, ok ? " ->" : " -> refused:", text) >= 0)
         zf_app_log(a, "note", entry); /* a refusal is no trouble of the training */
     free(entry);
     size_t room = a->c.rows > 12 ? (size_t)a->c.rows / 3 : 4;
@@ -157,7 +168,10 @@ static void take_answer(struct zf_app *a, const struct zf_waiting *w, const stru
     } else if (w->purpose == ZF_FOR_OPTIONS && answer->ok) {
         take_options(a, text);
     } else if (w->purpose == ZF_FOR_PERSON && answer->ask) {
-        zf_app_offer(a, ZF_DIALOG_ASK, w->command, text, w->command);
+        char *question = NULL, *how = strstr(text, ZF_TO_DO_IT);
+        if (asprintf(&question, "%.*s. Do it?", how ? (int)(how - text) : (int)strlen(text), text) >= 0)
+            zf_app_offer(a, ZF_DIALOG_ASK, w->command, question, w->command);
+        free(question);
     } else if (w->purpose == ZF_FOR_PERSON) {
         show_answer(a, answer->ok, w->command, text);
         if (!answer->ok && a->stopping && !strcmp(w->command, "stop")) a->leave_at_end = a->stopping = false;

@@ -37,17 +37,18 @@ struct zf_view {
     uint64_t tail;     /* 0: the whole run; else the newest so many */
     bool cursor;       /* values at cursor_step are shown */
     uint64_t cursor_step;
-    uint64_t cursor_row;        /* channels: row of the map */
-    bool fixed_scale;           /* channels: energies 0..1, not by what is there */
-    size_t matrix;              /* channels: zoomed on this one; SIZE_MAX: all layers */
-    char filter[128];           /* channels, log: part of the name; "" all */
-    uint64_t scroll[ZF_PANELS]; /* log, samples, options: lines back, or down */
+    uint64_t cursor_row;         /* channels: row of the map */
+    bool fixed_scale;            /* channels: energies 0..1, not by what is there */
+    size_t matrix;               /* channels: zoomed on this one; SIZE_MAX: all layers */
+    char filter[ZF_PANELS][128]; /* of those that have one (panel.h): part of the name; "" all */
+    uint64_t scroll[ZF_PANELS];  /* log, samples, options: lines back, or down */
 
     /* for headers */
     const char *run; /* the run directory */
     enum zf_link link;
     const char *said; /* what the trainer is doing, "paused"; "" */
     double silent;    /* seconds without a word of a trainer that should be there; 0: it speaks */
+    bool died;        /* of a recording: its trainer ended without a word */
     bool read_only;
     double speed; /* of a replay; 0: it stands */
     bool mouse;
@@ -55,6 +56,8 @@ struct zf_view {
 };
 
 void zf_view_init(struct zf_view *v, const struct zf_history *h);
+/* Will there be more steps, as far as is known? */
+bool zf_view_goes_on(const struct zf_view *v);
 /* First and last step that plots show. */
 void zf_view_steps(const struct zf_view *v, uint64_t *first, uint64_t *last);
 

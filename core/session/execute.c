@@ -139,8 +139,8 @@ static bool push_undo(struct zf_session *s, char *stolen)
 }
 
 /* Checked, durable, done: in this order. *done: it was. `list` is for the records. */
-static enum zf_status carry_out(struct zf_session *s, const struct zf_changes *c, const struct zf_author *who, struct zf_verdict *v,
-                                bool *done, struct zf_err *e)
+static enum zf_status carry_out(struct zf_session *s, const struct zf_changes *c, const struct zf_author *who, bool undo,
+                                struct zf_verdict *v, bool *done, struct zf_err *e)
 {
     struct zf_options before;
     char *command = zf_changes_command(c, false);
@@ -155,7 +155,7 @@ static enum zf_status carry_out(struct zf_session *s, const struct zf_changes *c
     }
     if (s->trainer.check && s->trainer.check(s->trainer.ctx, s->o, &c->wanted, s->next, e)) {
         zf_verdict_refuse(v, e);
-    } else if (journal(s, "change", s->next, command, who, json_incref(list), NULL, e)) {
+    } else if (journal(s, "change", s->next, command, who, json_incref(list), undo ? json_pack("{sb}", "undo", 1) : NULL, e)) {
         refuse_unwritten(v, e);
     } else {
         *done = true;
@@ -179,11 +179,11 @@ static enum zf_status change(struct zf_session *s, const struct zf_command *c, c
     if (zf_changes_make(&changes, s->o, c->word, c->count, &place, e)) {
         zf_verdict_refuse(v, e);
     } else if (changes.ask[0] && !yes && !c->yes) {
-        zf_verdict_set(v, false, "%s: nothing was changed; to do it say yes (`set!`, or --yes)", changes.ask);
+        zf_verdict_set(v, false, "%s: nothing was changed" ZF_TO_DO_IT " (`set!`, or --yes)", changes.ask);
         v->ask = true;
     } else {
         char *text = zf_changes_text(&changes, s->o, c->word, c->count, &place), *back = zf_changes_command(&changes, true);
-        if (changes.count) bad = carry_out(s, &changes, who, v, &done, e);
+        if (changes.count) bad = carry_out(s, &changes, who, undo, v, &done, e);
         if (!bad && (done || !changes.count)) zf_verdict_set(v, true, "%s", text ? text : "done");
         if (done && !undo) {
             push_undo(s, back);
@@ -296,7 +296,7 @@ static bool refused_now(struct zf_session *s, const struct zf_command *c, bool y
         zf_verdict_refuse(v, e);
     } else if (changes.ask[0] && !yes && !c->yes) {
         refused = v->ask = true;
-        zf_verdict_set(v, false, "%s: nothing was planned; to do it say yes (`set!`, or --yes)", changes.ask);
+        zf_verdict_set(v, false, "%s: nothing was planned" ZF_TO_DO_IT " (`set!`, or --yes)", changes.ask);
     }
     zf_changes_free(&changes);
     return refused;
@@ -448,7 +448,7 @@ static enum zf_status act(struct zf_session *s, const struct zf_command *c, cons
         return ZF_OK;
     }
     if (c->row->asks == ZF_ASKS_ALWAYS && !yes && !c->yes) {
-        zf_verdict_set(v, false, "%s loses what is trained since; to do it say yes (`%s!`, or --yes)", c->row->name, c->row->name);
+        zf_verdict_set(v, false, "%s loses what is trained since" ZF_TO_DO_IT " (`%s!`, or --yes)", c->row->name, c->row->name);
         v->ask = true;
         return ZF_OK;
     }

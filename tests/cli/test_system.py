@@ -128,7 +128,7 @@ def test_a_run_directory_that_is_removed(folder):
     _, out, p = long_run(folder)
     os.remove(os.path.join(out, "journal.jsonl"))
     os.remove(os.path.join(out, "metrics.jsonl"))
-    done = h.run("send", out, "set", "learning_rate", "1e-4", code=1)
+    done = h.run("send", out, "set", "learning_rate", "1e-4", "--yes", code=1)
     expect("cannot be written down" in done.stdout + done.stderr, done.stdout, done.stderr)
     p.terminate()
     p.communicate(timeout=30 * h.SLOW)

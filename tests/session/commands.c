@@ -195,7 +195,10 @@ static void questions(void **state)
     (void)state;
     says("lr x10", "learning_rate 2e-5 -> 0.0002, from step 41 (lr(41) 1e-05 -> 0.0001)");
     says("lr x10.1", "?*10.1 times");
+    says("lr x0.1", "learning_rate 2e-5 -> 2e-06*");
+    says("lr x0.09", "?*falls to 1/11.11 of what it is (less than 1/10)");
     says("update_interval 16", "u*4 -> 16");
+    says("update_interval 1", "u*4 -> 1");
     says("update_interval 17", "?*update_interval grows to 4.25 times");
     says("steps 40", "?*the run would end now");
     says("steps 41", "steps 300 -> 41, from step 41");

@@ -267,7 +267,7 @@ static void questions_and_refusals(void **state)
     expect_answer(&w, "save", "no: no checkpoints");
     expect_answer(&w, "score", "no: no scores");
     t.refuse = true;
-    expect_answer(&w, "set lr 1e-6", "no: 3 GiB more");
+    expect_answer(&w, "set! lr 1e-6", "no: 3 GiB more");
     t.refuse = false;
     assert_int_equal(t.applied, 0);
     assert_int_equal(json_array_size(t.lines), 0);
@@ -288,6 +288,7 @@ static void undo(void **state)
     expect_answer(&w, "set lr 3e-5", "ok: 1e-5 -> 3e-5");
     expect_answer(&w, "undo", "ok: 3e-5 -> 1e-5");
     expect_answer(&w, "undo", "ok: clip_norm 2 -> 1");
+    expect_answer(&w, "history", "ok: clip_norm 2 -> 1, by undo");
     assert_float_equal(t.o.learning_rate, 2e-5, 0);
     assert_float_equal(t.o.clip_norm, 1, 0);
     expect_answer(&w, "undo", "no: no change to take back");

@@ -527,6 +527,7 @@ def test_replay(folder):
         t.wait(lambda s: step_of(s) > 105)
         t.keys("p")
         stands = step_of(t.wait("REPLAY paused"))
+        t.wait("p go on")
         time.sleep(0.5)
         expect(step_of(t.text()) == stands, stands, t.text())
         t.command(".seek 50")

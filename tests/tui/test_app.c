@@ -181,6 +181,12 @@ static void frame(int cols, int rows)
     zf_app_words(&app);
 }
 
+static char *text_of_frame(void)
+{
+    frame(100, 30);
+    return zf_canvas_text(&app.c, false);
+}
+
 static bool seen(const char *text)
 {
     frame(100, 30);
@@ -217,17 +223,30 @@ static void test_a_change(void **state)
     assert_int_equal(app.waiting_count, 0);
     zf_app_hush(&app);
     assert_null(app.message);
-    assert_non_null(strstr(app.h.notes.list[app.h.notes.count - 1].text, "from step 41")); /* the log keeps it */
+    assert_int_equal(app.h.notes.count, 0); /* the log has the run's own line of it */
+    zf_app_command(&app, "show topk_ratio");
+    reply(true, false, "topk_ratio 0.05");
+    assert_int_equal(app.h.notes.count, 0);
+    zf_app_command(&app, "pause");
+    reply(true, false, "paused before step 41");
+    assert_int_equal(app.h.notes.count, 0);
+    zf_app_command(&app, "select");
+    reply(true, false, "at each matrix's next window start");
+    assert_string_equal(app.h.notes.list[0].text, "select -> at each matrix's next window start");
+    zf_app_command(&app, "set topk_ratio 5");
+    reply(false, false, "it is 5");
+    assert_string_equal(app.h.notes.list[1].text, "set topk_ratio 5 -> refused: it is 5");
 }
 
 static void test_a_question(void **state)
 {
     (void)state;
     zf_app_command(&app, "set lr 1");
-    reply(false, true, "it multiplies lr by 100");
+    reply(false, true, "it multiplies lr by 100: nothing was changed" ZF_TO_DO_IT " (`set!`, or --yes)");
     look();
     assert_int_equal(app.dialog, ZF_DIALOG_ASK);
-    assert_true(seen("it multiplies lr by 100") && seen("y yes  n no"));
+    assert_true(seen("it multiplies lr by 100: nothing was changed. Do it?") && seen("y yes  n no"));
+    assert_null(strstr(app.dialog_text, "--yes"));
     assert_true(zf_app_dialog_key(&app, 'x')); /* neither */
     assert_int_equal(app.dialog, ZF_DIALOG_ASK);
     assert_true(zf_app_dialog_key(&app, 'y'));
@@ -379,6 +398,7 @@ static void test_views(void **state)
     assert_true(app.v.log_scale);
     zf_app_command(&app, "theme light");
     assert_int_equal(app.v.scheme, ZF_SCHEME_LIGHT);
+    assert_true(seen("theme light, where there are colours")); /* there are none */
     zf_app_command(&app, "glyphs ascii");
     zf_app_command(&app, "glyphs");
     assert_int_equal(app.v.glyphs, ZF_GLYPHS_BRAILLE);
@@ -390,18 +410,85 @@ static void test_views(void **state)
     zf_view_steps(&app.v, &first, &last);
     assert_int_equal(first, 101);
     assert_int_equal(last, 300);
-    zf_app_command(&app, ".live");
+    zf_app_command(&app, ".live"); /* End: the whole run */
     zf_view_steps(&app.v, &first, &last);
-    assert_int_equal(last, 400);
-    zf_app_command(&app, ".live");
-    zf_view_steps(&app.v, &first, &last);
-    assert_true(first <= 1);
+    assert_true(first <= 1 && last == 400);
     zf_app_command(&app, ".cursor");
     frame(100, 30);
     zf_app_command(&app, ".move -1 0");
     assert_true(app.v.cursor && app.v.cursor_step < 400);
+}
+
+/* A panel that has no room is brought onto the screen by its number and by Tab, and hidden by the next press. */
+static void test_no_room(void **state)
+{
+    (void)state;
+    frame(40, 10);
+    assert_true(app.v.shown[ZF_PANEL_RUN] && !app.layout.panel[ZF_PANEL_RUN].rows);
+    zf_app_command(&app, "panel 6");
+    frame(40, 10);
+    assert_true(app.v.shown[ZF_PANEL_RUN] && app.layout.panel[ZF_PANEL_RUN].rows && !app.layout.panel[ZF_PANEL_LOSS].rows);
+    for (int i = 0; i < ZF_PANELS; i++) {
+        zf_app_command(&app, ".focus 1");
+        frame(40, 10);
+        assert_true(app.layout.panel[app.v.focus].rows);
+    }
+    zf_app_command(&app, "panel 6");
+    assert_false(app.v.shown[ZF_PANEL_RUN]);
+}
+
+/* Each list has its own filter; Escape takes that of the panel in focus away. */
+static void test_filters(void **state)
+{
+    (void)state;
+    zf_app_command(&app, ".filter"); /* the loss has none */
+    assert_int_equal(app.typing, ZF_TYPING_NOTHING);
+    assert_true(seen("no names to filter"));
+    app.v.focus = ZF_PANEL_CHANNELS;
     zf_app_filter(&app, "q");
-    assert_string_equal(app.v.filter, "q");
+    app.v.focus = ZF_PANEL_OPTIONS;
+    zf_app_filter(&app, "batch");
+    assert_string_equal(app.v.filter[ZF_PANEL_CHANNELS], "q");
+    assert_string_equal(app.v.filter[ZF_PANEL_LOG], "");
+    line("{\"type\":\"start\",\"attempt\":2,\"options\":{\"batch_size\":8,\"seed\":1}}");
+    app.v.zoomed = ZF_PANEL_OPTIONS;
+    assert_true(seen("/batch") && seen("batch_size"));
+    char *few = text_of_frame();
+    assert_null(strstr(few, "seed"));
+    free(few);
+    zf_app_command(&app, ".back");
+    assert_true(seen("seed"));
+    assert_string_equal(app.v.filter[ZF_PANEL_CHANNELS], "q");
+}
+
+/* Zooming goes around the cursor, and the cursor stays in view, whatever comes. */
+static void test_cursor_in_view(void **state)
+{
+    uint64_t first, last, before;
+    (void)state;
+    app.v.cursor = true;
+    app.v.cursor_step = 100;
+    for (int i = 0; i < 4; i++) {
+        zf_app_command(&app, ".span 0.5");
+        zf_view_steps(&app.v, &first, &last);
+        assert_int_equal(last - first + 1, 400 >> (i + 1));
+        assert_true(first <= 100 && last >= 100);
+    }
+    zf_app_command(&app, ".live");
+    app.v.tail = 20;
+    app.v.cursor_step = 300;
+    zf_view_steps(&app.v, &first, &last);
+    assert_true(first <= 300 && last >= 300 && last - first + 1 == 20);
+    zf_app_command(&app, ".live");
+    app.v.focus = ZF_PANEL_LOSS;
+    frame(100, 30);
+    zf_app_command(&app, ".move -1 0");
+    before = app.v.cursor_step;
+    zf_app_command(&app, ".move -1 0");
+    uint64_t one = before - app.v.cursor_step;
+    before = app.v.cursor_step;
+    zf_app_command(&app, ".page -1");
+    assert_int_equal(before - app.v.cursor_step, 10 * one);
 }
 
 static void test_leaving(void **state)
@@ -444,12 +531,6 @@ static void test_a_stop_that_was_not_sent(void **state)
     assert_true(seen("64 commands wait for an answer"));
 }
 
-static char *text_of_frame(void)
-{
-    frame(100, 30);
-    return zf_canvas_text(&app.c, false);
-}
-
 /* As far as there is something to see: a key back does something at once. */
 static void test_scrolling(void **state)
 {
@@ -459,6 +540,7 @@ static void test_scrolling(void **state)
     free(text_of_frame());
     zf_app_command(&app, ".move 0 -1000");
     assert_int_equal(app.v.scroll[ZF_PANEL_LOG], 99);
+    app.v.focus = ZF_PANEL_LOG;
     zf_app_filter(&app, "there");
     zf_app_command(&app, ".move 0 -1000");
     assert_int_equal(app.v.scroll[ZF_PANEL_LOG], 4);
@@ -756,9 +838,16 @@ static void test_outcomes(void **state)
     assert_int_equal(zf_file_write_atomic(path, dead, strlen(dead), &e), ZF_OK);
     text = zf_outcome(run, false, 0, &code);
     assert_non_null(text);
+    assert_int_equal(strncmp(text, "The trainer (pid", 16), 0);
     assert_non_null(strstr(text, "without a clean stop at step 9"));
     assert_non_null(strstr(text, "last words"));
     assert_int_equal(code, ZF_BUSY);
+    free(text);
+    const char *step = "{\"type\":\"step\",\"step\":47,\"time\":1.0,\"loss\":2.5}\n"; /* the lock is some seconds behind */
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    assert_int_equal(zf_file_write_atomic(path, step, strlen(step), &e), ZF_OK);
+    text = zf_outcome(run, false, 0, &code);
+    assert_non_null(strstr(text, "without a clean stop at step 47"));
     free(text);
     const char *const files[] = {"trainer.log", "journal.jsonl", "metrics.jsonl", "lock"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -916,6 +1005,9 @@ int main(void)
                                        TEST(refusals),
                                        TEST(paths),
                                        TEST(views),
+                                       TEST(no_room),
+                                       TEST(filters),
+                                       TEST(cursor_in_view),
                                        TEST(leaving),
                                        TEST(a_stop_that_was_not_sent),
                                        TEST(news),

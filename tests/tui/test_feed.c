@@ -8,6 +8,7 @@
 #include "core/session/lock.h"
 #include "core/telemetry/jsonl.h"
 #include "tui/feed.h"
+#include "tui/view.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -473,6 +474,38 @@ static double play(struct zf_feed *f, struct zf_history *h, double seconds)
     return zf_clock() - began;
 }
 
+/* Of a run that nobody ended: it says so where it ends, each time it comes there. */
+static void a_recording_without_an_end(void **unused)
+{
+    (void)unused;
+    struct zf_feed *f;
+    struct zf_history h;
+    struct zf_err e;
+    const char *dead = "{\"host\":\"h\",\"pid\":4194303,\"pid_start\":1,\"boot_id\":\"x\",\"heartbeat\":1,\"step\":9,\"file_lock\":true}\n";
+    append(start_line);
+    append_steps(1, 47, 0.01);
+    assert_int_equal(zf_file_write_atomic(at("lock"), dead, strlen(dead), &e), ZF_OK);
+    zf_history_open(&h);
+    assert_int_equal(zf_feed_replay(&f, root, INFINITY, &e), ZF_OK);
+    for (int i = 0; i < 2; i++) {
+        for (bool more = true; more;) assert_int_equal(f->type->take(f, &h, 1, &more, &e), ZF_OK);
+        assert_int_equal(h.notes.count, 1);
+        assert_int_equal(h.notes.list[0].kind, ZF_NOTE_ERROR);
+        assert_non_null(strstr(h.notes.list[0].text, "without a clean stop at step 47")); /* the lock is some seconds behind */
+        assert_int_equal(zf_replay_seek(f, &h, 20, &e), ZF_OK);
+        assert_int_equal(h.notes.count, 0);
+        zf_replay_speed(f, INFINITY);
+    }
+    struct zf_view v; /* no more steps are promised */
+    zf_view_init(&v, &h);
+    v.link = ZF_LINK_REPLAY;
+    assert_true(zf_view_goes_on(&v));
+    v.died = true;
+    assert_false(zf_view_goes_on(&v));
+    f->type->close(f);
+    zf_history_close(&h);
+}
+
 static void a_recording(void **unused)
 {
     (void)unused;
@@ -697,6 +730,7 @@ int main(void)
         T(a_long_recording_is_wound),
         T(a_matrix_that_is_looked_at),
         T(a_recording),
+        T(a_recording_without_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,6 +20,10 @@ static const char *per_second(char to[ZF_FORMAT_ROOM], double v)
 static const char *gb_per_s(char to[ZF_FORMAT_ROOM], double v)
 {
     if (!isfinite(v)) return zf_format_value(to, v);
+    if (v >= 0 && v < 0.1) {
+        snprintf(to, ZF_FORMAT_ROOM, v < 9.95e-5 ? "%.2f MB/s" : "%.1f MB/s", 1e3 * v);
+        return to;
+    }
     snprintf(to, ZF_FORMAT_ROOM, fabs(v) < 9.995 ? "%.2f GB/s" : fabs(v) < 1e6 ? "%.1f GB/s" : "%.1e GB/s", v);
     return to;
 }
@@ -93,8 +97,9 @@ static void draw_metric(const struct zf_view *v, struct zf_canvas *c, struct zf_
 {
     char number[ZF_FORMAT_ROOM];
     int label = r.cols >= 30 ? LABEL : 8, n = r.cols - label - VALUE, fine = r.rows > 1 ? zf_dots_x(c->glyphs) : 1;
+    double now = m->how == ZF_HOW_MEAN ? zf_recent(v, m->id, m->per) : zf_value_now(v, m->id);
     zf_fit(c, r, 0, 0, label - 1, ZF_STYLE_DIM, m->label);
-    zf_text_right(c, r, 0, ZF_STYLE_TEXT, m->format(number, zf_value_by(v, m->id, m->per) * m->times));
+    zf_text_right(c, r, 0, ZF_STYLE_TEXT, m->format(number, m->times * now));
     double *value = n > 0 && n <= c->cols ? malloc((size_t)(n * fine) * (sizeof *value + sizeof(float))) : NULL;
     if (!value) return;
     float *share = (float *)(value + n * fine);

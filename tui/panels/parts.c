@@ -18,6 +18,7 @@ const struct zf_mark zf_mark_table[ZF_NOTE_KINDS] = {
     [ZF_NOTE_SAMPLE] = {'"', '"', ZF_STYLE_DIM, false, "sample", NULL},
     [ZF_NOTE_RESUME] = {0x25b6, '>', ZF_STYLE_MARK, true, "resume", "resume"},
     [ZF_NOTE_END] = {0x25a0, ']', ZF_STYLE_STRONG, true, "end", NULL},
+    [ZF_NOTE_VALID] = {0x25c7, 'o', ZF_STYLE_VALID, false, "valid", NULL},
 };
 
 uint32_t zf_mark_glyph(const struct zf_canvas *c, enum zf_note_kind kind)
@@ -155,7 +156,7 @@ void zf_axis_steps(const struct zf_view *v, uint64_t *first, uint64_t *last)
 {
     zf_view_steps(v, first, last);
     if (*last < *first) *last = *first;
-    if (v->to || *last > UINT64_MAX / 2) return;
+    if (v->to || *last < v->h->step || *last > UINT64_MAX / 2) return;
     uint64_t span = *last - *first + 1, g = grain(v->tail ? v->tail : span);
     uint64_t behind = v->tail ? (g - *last % g) % g : (g - span % g) % g;
     uint64_t steps = v->h->steps >= *last ? v->h->steps : UINT64_MAX;
@@ -223,10 +224,15 @@ const struct zf_series *zf_per(const struct zf_view *v, int per)
     return per < 0 ? NULL : zf_history_series(v->h, (enum zf_series_id)per);
 }
 
-double zf_value_by(const struct zf_view *v, enum zf_series_id id, int per)
+double zf_recent(const struct zf_view *v, enum zf_series_id id, int per)
 {
-    double by = per < 0 ? 1 : zf_value_now(v, (enum zf_series_id)per);
-    return by > 0 ? zf_value_now(v, id) / by : NAN;
+    const struct zf_series *s = zf_history_series(v->h, id);
+    if (v->cursor) {
+        double by = per < 0 ? 1 : zf_value_now(v, (enum zf_series_id)per);
+        return by > 0 ? zf_value_now(v, id) / by : NAN;
+    }
+    struct zf_step_range newest = {s->newest >= ZF_RECENT_STEPS ? s->newest - ZF_RECENT_STEPS + 1 : 0, s->newest};
+    return s->used ? piece_value(s, zf_per(v, per), ZF_HOW_MEAN, newest) : NAN;
 }
 
 bool zf_have(const struct zf_history *h, enum zf_series_id id)

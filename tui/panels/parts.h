@@ -2,6 +2,7 @@
 #ifndef ZF_TUI_PARTS_H
 #define ZF_TUI_PARTS_H
 
+#include "core/telemetry/eta.h"
 #include "tui/format.h"
 #include "tui/panel.h"
 
@@ -54,8 +55,11 @@ enum zf_how { ZF_HOW_MEAN, ZF_HOW_MOST };
 void zf_sample(const struct zf_series *s, const struct zf_series *per, enum zf_how how, uint64_t first, uint64_t last, double *out, int n);
 /* The value at a step (the cursor's) or of the newest one; NaN: none. */
 double zf_value_now(const struct zf_view *v, enum zf_series_id id);
-double zf_value_by(const struct zf_view *v, enum zf_series_id id, int per); /* by that of a series; -1: as it is */
-const struct zf_series *zf_per(const struct zf_view *v, int per);           /* NULL for -1 */
+/* The one figure for how it goes now, in all panels: the mean of the newest steps (those whose pace ETA goes by), or the cursor's step
+ * alone. per: a series, of the sums then; -1: none. */
+enum { ZF_RECENT_STEPS = ZF_ETA_WINDOW };
+double zf_recent(const struct zf_view *v, enum zf_series_id id, int per);
+const struct zf_series *zf_per(const struct zf_view *v, int per); /* NULL for -1 */
 bool zf_have(const struct zf_history *h, enum zf_series_id id);
 
 /* One of a power of ten times 1, 2 or 5 that is not below x. */
