@@ -5,6 +5,8 @@
 #include "tui/screen.h"
 
 #include "core/base/clock.h"
+#include "core/base/show.h"
+#include "core/session/lock.h"
 
 #include <errno.h>
 #include <math.h>
@@ -89,7 +91,12 @@ static void ended(struct loop *l, bool lost)
     struct zf_app *a = l->a;
     char *text = zf_outcome(a->o->run, !lost, a->h.step, &a->code);
     if (!text && zf_clock() - l->ended_at < ENDING) return; /* its files will tell in a moment */
-    if (!text) a->code = !lost && !strcmp(a->h.end_reason, "done") ? ZF_OK : lost ? ZF_BUSY : ZF_STOPPED;
+    if (!text && lost) a->code = ZF_BUSY;
+    if (!text && !lost) {
+        free(a->known);
+        a->known = zf_outcome_told(a->o->run, &a->h, &a->code);
+    }
+    const char *says = text ? text : a->known;
     l->over = true;
     a->v.link = lost ? ZF_LINK_LOST : ZF_LINK_ENDED;
     a->said[0] = 0;
@@ -97,15 +104,16 @@ static void ended(struct loop *l, bool lost)
     if (a->leave_at_end) {
         a->leave = true;
     } else if (a->code == ZF_OK || a->code == ZF_STOPPED) {
-        zf_app_say(a, a->code == ZF_OK ? ZF_STYLE_GOOD : ZF_STYLE_WARN, "%s `q` leaves.", text ? text : "The run has ended.");
+        zf_app_say(a, a->code == ZF_OK ? ZF_STYLE_GOOD : ZF_STYLE_WARN, "%s `q` leaves.", says ? says : "The run has ended.");
     } else {
+        const char *title = !lost ? "the run has failed" : text ? "the trainer is gone" : "cut off from the trainer";
         char *whole = NULL;
-        if (asprintf(&whole, "%s\n\n`q` leaves then, with exit code %d.", text ? text : "The trainer is gone without a word.", a->code) >=
+        if (asprintf(&whole, "%s\n\n`q` leaves then, with exit code %d.", says ? says : "The trainer is gone without a word.", a->code) >=
             0)
-            zf_app_show(a, ZF_DIALOG_NOTICE, lost ? "the trainer is gone" : "the run has failed", whole);
+            zf_app_offer(a, ZF_DIALOG_NOTICE, title, whole, NULL);
         free(whole);
     }
-    if (text) zf_app_log(a, a->code == ZF_OK ? "note" : "warning", text);
+    if (says) zf_app_log(a, a->code == ZF_OK ? "note" : "warning", says);
     free(text);
 }
 
@@ -125,8 +133,10 @@ static void take_lines(struct loop *l)
         if (s && !watching) l->over = true;
         if (s && !watching) zf_app_say(a, ZF_STYLE_BAD, "%s", e.message);
         if (watching && (s || (a->h.ended && !l->more))) l->ended_at = zf_clock();
+        if (watching && s) a->known = strdup(e.message);
     }
     zf_app_answers(a);
+    if (a->h.version_of_data != before) a->heard_at = zf_clock();
     if (a->h.version_of_data != before) zf_app_news(a);
     if (a->h.step != step && !l->more) { /* it works: no need to ask what it does */
         a->status_at = zf_clock();
@@ -145,11 +155,13 @@ static void draw_hint(struct zf_app *a)
                              *const replay[][2] = {{"p", "pause"},   {"< >", "speed"}, {"[ ]", "seek"}, {"?", "help"},  {"q", "leave"},
                                                    {":", "command"}, {"Tab", "panel"}, {"z", "zoom"},   {"c", "cursor"}};
     bool recording = zf_replay_is(a->feed), live_run = a->v.link == ZF_LINK_LIVE && !a->v.read_only;
+    bool stands = recording ? !(a->v.speed > 0) : !strncmp(a->said, "paused", 6);
     size_t count = recording ? sizeof replay / sizeof *replay : sizeof live / sizeof *live;
     struct zf_rect r = a->layout.prompt;
     int x = 0;
     for (size_t i = 0; i < count && r.rows > 0; i++) {
         const char *k = recording ? replay[i][0] : live[i][0], *what = recording ? replay[i][1] : live[i][1];
+        if (*k == 'p' && stands) what = "go on";
         int n = zf_text_width(k, SIZE_MAX) + 1 + zf_text_width(what, SIZE_MAX);
         if (!recording && !live_run && strchr("pS", k[0])) continue;
         if (x + n > r.cols) break;
@@ -163,7 +175,6 @@ static void compose(struct zf_app *a, int cols, int rows)
     if ((cols != a->c.cols || rows != a->c.rows) && !zf_canvas_resize(&a->c, cols, rows)) return;
     zf_canvas_clear(&a->c);
     a->c.glyphs = a->v.glyphs;
-    a->v.now = a->feed->type->now(a->feed);
     a->v.said = a->said;
     a->layout = zf_layout_of(&a->v, a->c.cols, a->c.rows, ZF_MESSAGE_ROWS);
     zf_draw(&a->v, &a->layout, &a->c);
@@ -222,9 +233,10 @@ static double draw(struct loop *l, double now)
         l->bytes += 0.25 * (bytes - l->bytes);
     if (line_only) return fmax(0, l->drawn + DATA_EVERY - now);
     a->dirty = a->redraw = false;
+    if (a->seen_at <= 0) a->seen_at = now;
     l->drawn = now;
     l->version = a->h.version_of_data;
-    l->second = floor(a->v.now);
+    l->second = floor(a->feed->type->now(a->feed));
     return -1;
 }
 
@@ -260,8 +272,9 @@ static void wait_for_something(struct loop *l, double seconds)
                           {.fd = zf_screen_stray(), .events = POLLIN},
                           {.fd = -1, .events = POLLIN}};
     if (!l->over && !l->ended_at) {
+        const struct zf_feed_type *type = a->feed->type;
         double rest = a->waiting_count ? 0 : l->took + TAKE_EVERY - zf_clock();
-        p[3].fd = rest > 0 ? -1 : a->feed->type->fd(a->feed);
+        p[3].fd = rest > 0 || !type->fd ? -1 : type->fd(a->feed);
         if (rest > 0) seconds = sooner(seconds, rest);
     }
     int ms = l->more ? 0 : seconds < 0 ? -1 : seconds > 60 ? 60000 : (int)ceil(seconds * 1000);
@@ -298,6 +311,7 @@ static void run(struct loop *l)
         if (a->message_until > 0 && now > a->message_until) zf_app_hush(a);
         if (a->message_until > 0) wait = sooner(wait, a->message_until - now);
         wait = sooner(wait, zf_app_curious(a, now));
+        wait = sooner(wait, zf_app_open_offer(a, now));
         if (!l->over) wait = sooner(wait, l->ended_at ? 0.1 : a->feed->type->wait(a->feed));
         if (!l->over) wait = sooner(wait, 1 - (a->feed->type->now(a->feed) - floor(a->feed->type->now(a->feed))));
         wait = sooner(wait, draw(l, zf_clock()));
@@ -305,19 +319,13 @@ static void run(struct loop *l)
     }
 }
 
-static void by_name(const char *name, const char *const *names, size_t count, unsigned *to)
-{
-    for (size_t i = 0; name && i < count; i++)
-        if (!strcmp(name, names[i])) *to = (unsigned)i;
-}
-
 static void choose_looks(struct zf_view *v, const struct zf_console_options *o, bool utf8, bool braille, int colours)
 {
-    unsigned scheme = colours ? ZF_SCHEME_DARK : ZF_SCHEME_MONO, glyphs = braille ? ZF_GLYPHS_BRAILLE
-                                                                          : utf8  ? ZF_GLYPHS_BLOCK
-                                                                                  : ZF_GLYPHS_ASCII;
-    by_name(o->theme, zf_scheme_names, ZF_SCHEMES, &scheme);
-    by_name(o->glyphs, zf_glyph_names, ZF_GLYPH_SETS, &glyphs);
+    size_t scheme = colours ? ZF_SCHEME_DARK : ZF_SCHEME_MONO, glyphs = braille ? ZF_GLYPHS_BRAILLE
+                                                                        : utf8  ? ZF_GLYPHS_BLOCK
+                                                                                : ZF_GLYPHS_ASCII;
+    if (o->theme) scheme = zf_name_index(o->theme, zf_scheme_names, ZF_SCHEMES);
+    if (o->glyphs) glyphs = zf_name_index(o->glyphs, zf_glyph_names, ZF_GLYPH_SETS);
     v->scheme = (enum zf_scheme)scheme;
     v->glyphs = (enum zf_glyphs)glyphs;
 }
@@ -329,9 +337,11 @@ static void begin(struct zf_app *a, enum zf_link link)
     a->v.run = a->o->run;
     a->v.read_only = a->o->read_only;
     a->v.link = link;
+    a->v.died = link == ZF_LINK_REPLAY && zf_lock_look(a->o->run, NULL) == ZF_LOCK_DEAD;
     a->v.said = a->said;
     a->options_asked = true;
     a->watched = SIZE_MAX;
+    a->heard_at = zf_clock();
     a->dirty = true;
 }
 
@@ -339,7 +349,9 @@ static void finish(struct zf_app *a)
 {
     for (size_t i = 0; i < a->waiting_count; i++) free(a->waiting[i].command);
     zf_app_close_dialog(a);
+    zf_app_forget_offers(a);
     zf_app_hush(a);
+    free(a->known);
     json_decref(a->option_rows);
     zf_canvas_free(&a->c);
     zf_history_close(&a->h);
@@ -348,13 +360,18 @@ static void finish(struct zf_app *a)
 /* On the terminal that is ours no more. */
 static void farewell(const struct zf_app *a)
 {
-    const char *run = a->o->run;
+    char quoted[ZF_SHELL_WORD];
+    const char *run = a->o->run, *word = zf_shell_word(quoted, run);
     bool ended = a->v.link == ZF_LINK_ENDED;
     if (a->gone) return;
-    char *words = ended || a->v.link == ZF_LINK_LOST ? zf_farewell(run, ended, a->h.step) : NULL;
-    if (a->v.link == ZF_LINK_LIVE)
-        printf("left %s at step %llu; the run goes on: `zenflow-console attach %s`\n", run, (unsigned long long)a->h.step, run);
-    if (words) fputs(words, stdout);
+    char *words = ended || a->v.link == ZF_LINK_LOST ? zf_farewell(run, ended, a->h.step, a->known) : NULL;
+    if (a->v.link == ZF_LINK_LIVE) {
+        fputs("left ", stdout);
+        zf_show(stdout, run);
+        printf(" at step %llu; %s: `zenflow-console %s %s`\n", (unsigned long long)a->h.step,
+               a->stopping ? "it was asked to stop, and ends after its step" : "the run goes on", a->stopping ? "status" : "attach", word);
+    }
+    if (words) zf_show_lines(stdout, words, strlen(words));
     fflush(stdout);
     free(words);
 }
@@ -367,16 +384,19 @@ enum zf_status zf_console(struct zf_feed *feed, const struct zf_console_options 
     *code = ZF_OK;
     begin(&a, zf_replay_is(feed) ? ZF_LINK_REPLAY : o->elsewhere ? ZF_LINK_FILES : ZF_LINK_LIVE);
     signal(SIGPIPE, SIG_IGN);
+    signal(SIGXFSZ, SIG_IGN); /* a file that may not grow is refused, and that is said */
     enum zf_status s = zf_screen_signals() < 0 ? zf_fail_errno(e, NULL, "cannot wait for signals") : ZF_OK;
-    if (!s && !zf_app_prompt(&a)) s = zf_fail_memory(e, "the prompt");
+    if (!s && !zf_app_prompt(&a)) s = zf_fail_errno(e, NULL, "cannot begin the prompt");
     if (!s && (s = zf_screen_open(&facts, e)) == ZF_USAGE) *code = -1;
     if (!s) {
         choose_looks(&a.v, o, facts.utf8, facts.braille, facts.colours);
         a.c.shades = facts.colours < 256;
+        a.colours = facts.colours;
         a.speed = o->speed > 0 && isfinite(o->speed) ? o->speed : 1;
         if (zf_replay_is(feed)) a.v.speed = zf_replay_speed_of(feed);
         if (zf_replay_is(feed) && o->from) zf_replay_seek(feed, &a.h, o->from, e);
-        if (o->notice) zf_app_say(&a, ZF_STYLE_WARN, "%s", o->notice);
+        const char *notice = o->notice ? o->notice : zf_prompt_complaint();
+        if (notice) zf_app_say(&a, ZF_STYLE_WARN, "%s", notice);
         zf_prompt_resize(facts.cols);
         run(&l);
         zf_screen_close();

@@ -1,5 +1,6 @@
 /* What the parts of the console share: app.c (loop), input.c (keys, prompt), commands.c (what keys and lines do), talk.c (the trainer's
- * answers), dialog.c (words over the panels), outcome.c (how a run ended). One thread; nothing here blocks. */
+ * answers), dialog.c (words over the panels), offers.c (which of them wait), outcome.c (how a run ended). One thread; nothing here blocks.
+ */
 #ifndef ZF_TUI_APP_IMPL_H
 #define ZF_TUI_APP_IMPL_H
 
@@ -34,6 +35,8 @@ struct zf_app {
     char *dialog_title, *dialog_text;
     char *dialog_command; /* ASK: done at y */
     size_t dialog_scroll;
+    struct zf_offer *offers, *offered; /* those that wait; that of the dialog, if it is one, which has its texts */
+    double seen_at, key_at;            /* the dialog was on the screen, 0: not yet; the last key */
 
     struct zf_waiting {
         int64_t id;
@@ -47,14 +50,17 @@ struct zf_app {
     bool options_asked; /* are to be asked for again */
     size_t watched;     /* the matrix whose scores we asked for in full; SIZE_MAX: none */
     double status_at;   /* when it was asked for last */
+    double heard_at;    /* the last line or answer */
 
     uint64_t notes_seen; /* of all that were added */
     double speed;        /* of a replay, while it stands */
+    int colours;         /* of the terminal; 0: none, or none are wanted */
 
     /* for the loop */
     bool leave, leave_at_end, stopping, redraw, suspend, gone;
     bool dirty; /* a person did something */
     int code;
+    char *known; /* why there is no more to come, as the feed told it */
 };
 
 /* input.c */
@@ -89,10 +95,21 @@ bool zf_app_dialog_key(struct zf_app *a, uint32_t key); /* false: there is none 
 void zf_app_words(struct zf_app *a);                    /* message and dialog, onto the canvas */
 char *zf_app_help(const struct zf_app *a);              /* keys and commands; to be freed */
 
+/* offers.c. command: of ASK. */
+void zf_app_offer(struct zf_app *a, enum zf_dialog d, const char *title, const char *text, const char *command);
+void zf_app_forget_offers(struct zf_app *a);
+double zf_app_open_offer(struct zf_app *a, double now); /* if it is time; returns seconds until it may be, below 0: another event first */
+bool zf_app_step_back(struct zf_app *a);                /* false: the dialog is none of them */
+bool zf_app_too_soon(const struct zf_app *a);           /* for a key to be meant for the dialog */
+const char *zf_app_waits(const struct zf_app *a,
+                         enum zf_dialog *d); /* the title of that which waits for the line to be empty; NULL: none */
+
 /* outcome.c: how a run ended, from its files: text to be freed, NULL: it has not ended (or they do not tell yet), or no memory. `ended`:
  * its `end` line has been seen. step: the newest that was seen. */
 char *zf_outcome(const char *run, bool ended, uint64_t step, int *code);
-/* The last words on the terminal: that, and what to type next. To be freed; NULL: no memory. */
-char *zf_farewell(const char *run, bool ended, uint64_t step);
+/* The same from what its lines told, where the directory does not: renamed meanwhile. To be freed. */
+char *zf_outcome_told(const char *run, const struct zf_history *h, int *code);
+/* The last words on the terminal: that, or else what is `known`, and what to type next. To be freed; NULL: no memory. */
+char *zf_farewell(const char *run, bool ended, uint64_t step, const char *known);
 
 #endif

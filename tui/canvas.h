@@ -1,5 +1,5 @@
 /* What a frame is before it reaches a terminal: cells of a character and a style. Panels draw here and nowhere else; screen.c puts a
- * canvas on a terminal, text.c prints it (snapshots, tests, `write`). Everything is clipped to a rectangle: no caller checks sizes.
+ * canvas on a terminal, canvas_text.c prints it (snapshots, tests, `write`). Everything is clipped to a rectangle: no caller checks sizes.
  *
  * Text may come from files, models, other users: control characters, escape sequences and invalid UTF-8 become a visible mark, a wide
  * character takes two cells (the right one is ZF_CELL_RIGHT), what has no width is dropped. Pure but for memory; one thread. */
@@ -15,7 +15,7 @@
 #define ZF_STYLE_MAP(X) \
     X(TEXT) X(DIM) X(STRONG) X(TITLE) X(FRAME) X(FOCUS) X(KEY) X(GOOD) X(WARN) X(BAD) X(CURSOR) X(SELECTED) X(PROMPT) \
     X(TRAIN) X(SMOOTH) X(VALID) X(MARK) X(AXIS) \
-    X(ACC) X(UP) X(UPLOAD) X(BUSY) X(FORWARD) X(BACKWARD) X(COPY) X(STALL)
+    X(ACC) X(UP) X(UPLOAD) X(BUSY) X(FORWARD) X(COPY) X(STALL)
 /* clang-format on */
 enum zf_style {
 #define X(name) ZF_STYLE_##name,
@@ -101,9 +101,9 @@ void zf_spark(struct zf_canvas *c, struct zf_rect r, int x, int y, const float *
 void zf_heat(struct zf_canvas *c, struct zf_rect r, int x, int y, int upper, int lower);
 int zf_heat_rows(const struct zf_canvas *c); /* values above each other in a cell: 2 with colours and half blocks, else 1 */
 
-/* The canvas as text, a line a row, blanks at the ends cut off. styles: a second block of the same form after an empty line, a letter a style
- * (TEXT is '.', a blank of it ' '; the others are canvas_text.c's; a heat map's upper half 0..f) and, if there is any heat map, a third one
- * with its lower halves ('-' if it has only one). To be freed; NULL: no memory. */
+/* The canvas as text, a line a row, blanks at the ends cut off. styles: a second block of the same form after an empty line, a letter a
+ * style (TEXT is '.', a blank of it ' '; the others are canvas_text.c's; a heat map's upper half 0..f) and, if there is any heat map, a
+ * third one with its lower halves ('-' if it has only one). To be freed; NULL: no memory. */
 char *zf_canvas_text(const struct zf_canvas *c, bool styles);
 char *zf_canvas_svg(const struct zf_canvas *c, struct zf_rect r, int scheme); /* theme.h's; the same, with its colours */
 

@@ -9,12 +9,11 @@
 
 /* Part of golden files: a letter once given stays. 0..9, a..f are levels of heat. */
 static const char style_letter[ZF_STYLES] = {
-    [ZF_STYLE_TEXT] = '.',   [ZF_STYLE_DIM] = 'D',      [ZF_STYLE_STRONG] = 'S',  [ZF_STYLE_TITLE] = 'T',    [ZF_STYLE_FRAME] = 'F',
-    [ZF_STYLE_FOCUS] = 'O',  [ZF_STYLE_KEY] = 'K',      [ZF_STYLE_GOOD] = 'G',    [ZF_STYLE_WARN] = 'W',     [ZF_STYLE_BAD] = 'B',
-    [ZF_STYLE_CURSOR] = 'C', [ZF_STYLE_SELECTED] = 'E', [ZF_STYLE_PROMPT] = 'P',  [ZF_STYLE_TRAIN] = 'R',    [ZF_STYLE_SMOOTH] = 'M',
-    [ZF_STYLE_VALID] = 'V',  [ZF_STYLE_MARK] = '^',     [ZF_STYLE_AXIS] = 'X',    [ZF_STYLE_ACC] = 'A',      [ZF_STYLE_UP] = 'U',
-    [ZF_STYLE_UPLOAD] = 'L', [ZF_STYLE_BUSY] = 'Y',     [ZF_STYLE_FORWARD] = '>', [ZF_STYLE_BACKWARD] = '<', [ZF_STYLE_COPY] = '=',
-    [ZF_STYLE_STALL] = '!',
+    [ZF_STYLE_TEXT] = '.',   [ZF_STYLE_DIM] = 'D',      [ZF_STYLE_STRONG] = 'S',  [ZF_STYLE_TITLE] = 'T', [ZF_STYLE_FRAME] = 'F',
+    [ZF_STYLE_FOCUS] = 'O',  [ZF_STYLE_KEY] = 'K',      [ZF_STYLE_GOOD] = 'G',    [ZF_STYLE_WARN] = 'W',  [ZF_STYLE_BAD] = 'B',
+    [ZF_STYLE_CURSOR] = 'C', [ZF_STYLE_SELECTED] = 'E', [ZF_STYLE_PROMPT] = 'P',  [ZF_STYLE_TRAIN] = 'R', [ZF_STYLE_SMOOTH] = 'M',
+    [ZF_STYLE_VALID] = 'V',  [ZF_STYLE_MARK] = '^',     [ZF_STYLE_AXIS] = 'X',    [ZF_STYLE_ACC] = 'A',   [ZF_STYLE_UP] = 'U',
+    [ZF_STYLE_UPLOAD] = 'L', [ZF_STYLE_BUSY] = 'Y',     [ZF_STYLE_FORWARD] = '>', [ZF_STYLE_COPY] = '=',  [ZF_STYLE_STALL] = '!',
 };
 static const char level_digit[] = "0123456789abcdef";
 

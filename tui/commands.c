@@ -23,8 +23,13 @@ static void prompt(struct zf_app *a, const char *args)
 static void filter(struct zf_app *a, const char *args)
 {
     (void)args;
+    if (!zf_panel_table[a->v.focus].filters) {
+        zf_app_say(a, ZF_STYLE_WARN, "%s has no names to filter; channels, log and options have: their number, or Tab, then /",
+                   zf_panel_table[a->v.focus].title);
+        return;
+    }
     zf_app_typing(a, ZF_TYPING_FILTER);
-    zf_prompt_set(a->v.filter);
+    zf_prompt_set(a->v.filter[a->v.focus]);
 }
 
 static void help(struct zf_app *a, const char *args)
@@ -79,23 +84,24 @@ static void whole(struct zf_view *v)
     v->from = v->to = v->tail = 0;
 }
 
+/* Around the cursor, the middle, or the newest step while that is followed: it stays where it is on the screen. */
 static void span(struct zf_app *a, const char *args)
 {
     struct zf_view *v = &a->v;
     uint64_t first, last, newest = a->h.step;
     double by = strtod(args, NULL);
     zf_view_steps(v, &first, &last);
-    double shown = last >= first ? (double)(last - first) + 1 : 1, steps = fmax(2, floor(shown * by));
+    double shown = last >= first ? (double)(last - first) + 1 : 1, steps = fmax(2, floor(shown * by)), around = (double)last;
     if (newest < 2 || !(by > 0)) return;
-    if (steps >= (double)newest) {
-        whole(v);
-    } else if (!v->to) {
-        v->from = 0;
+    if (v->to) around = ((double)first + (double)last) / 2;
+    if (v->cursor && v->cursor_step >= first && v->cursor_step <= last) around = (double)v->cursor_step;
+    double from = fmax(1, round(around - (around - (double)first) * steps / shown));
+    whole(v);
+    if (steps >= (double)newest) return;
+    if (from + steps - 1 >= (double)newest) {
         v->tail = (uint64_t)steps;
     } else {
-        double middle = v->cursor ? (double)v->cursor_step : ((double)first + (double)last) / 2, from = fmax(1, floor(middle - steps / 2));
-        if (from + steps - 1 > (double)newest) from = (double)newest - steps + 1;
-        v->from = (uint64_t)fmax(1, from);
+        v->from = (uint64_t)from;
         v->to = (uint64_t)(from + steps - 1);
     }
 }
@@ -129,8 +135,7 @@ static void pan(struct zf_app *a, const char *args)
 static void live(struct zf_app *a, const char *args)
 {
     (void)args;
-    if (!a->v.to) a->v.tail = 0;
-    a->v.from = a->v.to = 0;
+    whole(&a->v);
     a->v.scroll[ZF_PANEL_LOG] = 0;
     if (a->v.cursor) a->v.cursor_step = a->h.step;
 }
@@ -206,25 +211,44 @@ static void pause_run(struct zf_app *a, const char *args)
 
 /* --- moving --- */
 
-static void move(struct zf_app *a, const char *args)
+static void move_cursor(struct zf_app *a, long by)
 {
     struct zf_view *v = &a->v;
-    char *next;
-    long dx = strtol(args, &next, 10), dy = strtol(next, NULL, 10);
     uint64_t first, last;
     zf_view_steps(v, &first, &last);
-    if (dx && last >= first) {
-        int cols = a->layout.panel[v->focus].cols - 12;
-        double by = fmax(1, floor(((double)(last - first) + 1) / (cols > 1 ? cols : 1)));
-        if (!v->cursor) cursor(a, "");
-        v->cursor_step = (uint64_t)fmin(fmax((double)v->cursor_step + (double)dx * by, (double)first), (double)last);
-    }
+    int cols = a->layout.panel[v->focus].cols - 12;
+    double steps = fmax(1, floor(((double)(last - first) + 1) / (cols > 1 ? cols : 1)));
+    if (!v->cursor) cursor(a, "");
+    v->cursor_step = (uint64_t)fmin(fmax((double)v->cursor_step + (double)by * steps, (double)first), (double)last);
+}
+
+static void scroll(struct zf_app *a, long by)
+{
+    struct zf_view *v = &a->v;
     uint64_t *at = v->focus == ZF_PANEL_CHANNELS ? &v->cursor_row : &v->scroll[v->focus];
-    if (!dy || !zf_panel_table[v->focus].scrolls) return;
-    long by = v->focus == ZF_PANEL_LOG ? -dy : dy; /* that is counted from its end */
+    if (!zf_panel_table[v->focus].scrolls) return;
+    if (v->focus == ZF_PANEL_LOG) by = -by; /* that is counted from its end */
     *at = by < 0 && *at < (uint64_t)-by ? 0 : *at + (uint64_t)by;
     uint64_t most = zf_panel_table[v->focus].scrolls(v, zf_panel_inside(a->layout.panel[v->focus]));
     if (*at > most) *at = most;
+}
+
+static void move(struct zf_app *a, const char *args)
+{
+    char *next;
+    long dx = strtol(args, &next, 10), dy = strtol(next, NULL, 10);
+    if (dx) move_cursor(a, dx);
+    if (dy) scroll(a, dy);
+}
+
+/* A list by ten lines; the cursor of a plot by ten columns. */
+static void page(struct zf_app *a, const char *args)
+{
+    long by = 10 * strtol(args, NULL, 10);
+    if (zf_panel_table[a->v.focus].scrolls)
+        scroll(a, by);
+    else
+        move_cursor(a, by);
 }
 
 /* What was written down at the cursor. */
@@ -267,6 +291,19 @@ static void enter(struct zf_app *a, const char *args)
     zf_history_watch(&a->h, matrix);
 }
 
+static void back(struct zf_app *a, const char *args)
+{
+    struct zf_view *v = &a->v;
+    if (v->focus == ZF_PANEL_CHANNELS && v->matrix != SIZE_MAX)
+        enter(a, args); /* as Enter does: to all matrices */
+    else if (*v->filter[v->focus])
+        zf_app_filter(a, "");
+    else if (v->zoomed >= 0)
+        v->zoomed = -1;
+    else
+        v->cursor = false;
+}
+
 static void mouse(struct zf_app *a, const char *args)
 {
     (void)args;
@@ -293,9 +330,10 @@ static const struct {
     const char *name;
     void (*run)(struct zf_app *a, const char *args);
 } dots[] = {
-    {".prompt", prompt},   {".filter", filter}, {".help", help}, {".leave", leave},   {".focus", focus},   {".smooth", next_smoothing},
-    {".span", span},       {".pan", pan},       {".live", live}, {".cursor", cursor}, {".move", move},     {".enter", enter},
-    {".pause", pause_run}, {".speed", speed},   {".seek", seek}, {".mouse", mouse},   {".redraw", redraw}, {".suspend", suspend}};
+    {".prompt", prompt}, {".filter", filter},  {".help", help},       {".leave", leave},   {".focus", focus}, {".smooth", next_smoothing},
+    {".span", span},     {".pan", pan},        {".live", live},       {".cursor", cursor}, {".move", move},   {".page", page},
+    {".enter", enter},   {".back", back},      {".pause", pause_run}, {".speed", speed},   {".seek", seek},   {".mouse", mouse},
+    {".redraw", redraw}, {".suspend", suspend}};
 
 static void run_dot(struct zf_app *a, const char *line)
 {
@@ -314,11 +352,12 @@ static void run_dot(struct zf_app *a, const char *line)
 
 void zf_app_filter(struct zf_app *a, const char *text)
 {
-    snprintf(a->v.filter, sizeof a->v.filter, "%s", text);
-    size_t n = strlen(a->v.filter); /* a character may have been cut */
-    while (n && strlen(text) > n && ((unsigned char)text[n] & 0xc0) == 0x80) a->v.filter[--n] = 0;
-    a->v.cursor_row = 0;
-    a->v.scroll[ZF_PANEL_LOG] = 0;
+    char *filter = a->v.filter[a->v.focus];
+    snprintf(filter, sizeof a->v.filter[0], "%s", text);
+    size_t n = strlen(filter); /* a character may have been cut */
+    while (n && strlen(text) > n && ((unsigned char)text[n] & 0xc0) == 0x80) filter[--n] = 0;
+    if (a->v.focus == ZF_PANEL_CHANNELS) a->v.cursor_row = 0;
+    a->v.scroll[a->v.focus] = 0;
     a->dirty = true;
 }
 

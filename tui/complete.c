@@ -6,9 +6,9 @@
 #include "tui/theme.h"
 #include "tui/view.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 /* The word that is being typed. */
 struct typed {
@@ -20,22 +20,11 @@ struct typed {
 
 static void add_all(struct typed *t, const char *text, const char *ending)
 {
-    struct zf_candidates *out = t->out;
     size_t n = strlen(text), m = strlen(ending);
     if (n + m < t->size || strncmp(text, t->text, n < t->size ? n : t->size) != 0) return;
     if (n < t->size && strncmp(ending, t->text + n, t->size - n) != 0) return;
-    if (out->count == out->room) {
-        size_t room = out->room ? 2 * out->room : 32;
-        char **list = reallocarray(out->list, room, sizeof *list);
-        if (!list) return;
-        out->list = list;
-        out->room = room;
-    }
-    char *whole = malloc(n + m + 1);
-    if (!whole) return;
-    memcpy(whole, text, n);
-    memcpy(whole + n, ending, m + 1);
-    out->list[out->count++] = whole;
+    char *whole;
+    if (asprintf(&whole, "%s%s", text, ending) >= 0) zf_candidates_add(t->out, whole);
 }
 
 static void add(struct typed *t, const char *text)
@@ -46,6 +35,21 @@ static void add(struct typed *t, const char *text)
 static void add_names(struct typed *t, const char *const *names, size_t count)
 {
     for (size_t i = 0; i < count; i++) add(t, names[i]);
+}
+
+void zf_candidates_add(struct zf_candidates *c, char *word)
+{
+    if (c->count == c->room) {
+        size_t room = c->room ? 2 * c->room : 32;
+        char **list = reallocarray(c->list, room, sizeof *list);
+        if (!list) {
+            free(word);
+            return;
+        }
+        c->list = list;
+        c->room = room;
+    }
+    c->list[c->count++] = word;
 }
 
 void zf_candidates_free(struct zf_candidates *c)
@@ -150,21 +154,8 @@ static void complete_pairs(struct zf_candidates *out, const struct zf_history *h
 /* Names that stand as one word, and do no harm where they are shown. */
 static bool is_plain_name(const char *name)
 {
-    size_t n = strlen(name);
-    utf8proc_int32_t code;
-    for (size_t i = 0; i < n;) {
-        utf8proc_ssize_t size = utf8proc_iterate((const utf8proc_uint8_t *)name + i, (utf8proc_ssize_t)(n - i), &code);
-        if (size <= 0 || code <= ' ' || code == '"' || (code >= 0x7f && code < 0xa0)) return false;
-        i += (size_t)size;
-    }
-    return n > 0;
+    return *name && !strpbrk(name, " \"") && zf_is_text(name);
 }
-
-static const char *const panel_names[ZF_PANELS] = {
-#define X(name, word) #word,
-    ZF_PANEL_MAP(X)
-#undef X
-};
 
 /* A file in one of the forms a panel may have; no name yet: the panel's. */
 static void complete_write(struct zf_candidates *out, const struct zf_history *h, struct words *w)
@@ -175,7 +166,7 @@ static void complete_write(struct zf_candidates *out, const struct zf_history *h
     size_t size;
     if (!next_word(w, &panel, &size)) {
         struct typed t = typed_at(out, h, w, w->at);
-        add_names(&t, panel_names, ZF_PANELS);
+        add_names(&t, zf_panel_words, ZF_PANELS);
         return;
     }
     while (w->at < w->end && blank(w->line[w->at])) w->at++;
@@ -200,7 +191,7 @@ static void complete_name(struct typed *t, const struct zf_command_row *row)
         const char *const *names;
         size_t count;
     } rows[] = {
-        {"panel", panel_names, ZF_PANELS},      {"zoom", panel_names, ZF_PANELS},         {"smooth", steps, 4}, {"scale", scales, 4},
+        {"panel", zf_panel_words, ZF_PANELS},   {"zoom", zf_panel_words, ZF_PANELS},      {"smooth", steps, 4}, {"scale", scales, 4},
         {"theme", zf_scheme_names, ZF_SCHEMES}, {"glyphs", zf_glyph_names, ZF_GLYPH_SETS}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (!strcmp(row->name, rows[i].command)) add_names(t, rows[i].names, rows[i].count);

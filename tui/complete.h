@@ -15,6 +15,8 @@ struct zf_candidates {
 void zf_complete(struct zf_candidates *out, const struct zf_history *h, const char *line, size_t end);
 /* Adds the files that `typed` may become: folders end with a slash, hidden ones only if it begins with a dot. Reads folders. */
 void zf_complete_files(struct zf_candidates *c, const char *typed);
+bool zf_is_text(const char *name);                           /* UTF-8 without control characters */
+void zf_candidates_add(struct zf_candidates *c, char *word); /* which is its own then */
 void zf_candidates_free(struct zf_candidates *c);
 
 #endif

@@ -10,19 +10,7 @@
 
 enum { FILES_MOST = 10000 };
 
-static void add_file(struct zf_candidates *c, const char *folder, size_t folder_size, const char *name, bool is_folder)
-{
-    if (c->count == c->room) {
-        size_t room = c->room ? 2 * c->room : 32;
-        char **list = reallocarray(c->list, room, sizeof *list);
-        if (!list) return;
-        c->list = list;
-        c->room = room;
-    }
-    if (asprintf(&c->list[c->count], "%.*s%s%s", (int)folder_size, folder, name, is_folder ? "/" : "") > 0) c->count++;
-}
-
-static bool is_text(const char *name)
+bool zf_is_text(const char *name)
 {
     utf8proc_int32_t code;
     for (size_t i = 0, n = strlen(name); i < n;) {
@@ -42,10 +30,11 @@ void zf_complete_files(struct zf_candidates *c, const char *typed)
     for (struct dirent *entry; d && seen < FILES_MOST && (entry = readdir(d)); seen++) {
         struct stat st;
         const char *name = entry->d_name;
-        if (strncmp(name, begun, begun_size) != 0 || (name[0] == '.' && begun[0] != '.') || !is_text(name)) continue;
+        if (strncmp(name, begun, begun_size) != 0 || (name[0] == '.' && begun[0] != '.') || !zf_is_text(name)) continue;
         if (!strcmp(name, ".") || !strcmp(name, "..")) continue;
         bool is_folder = fstatat(dirfd(d), name, &st, 0) == 0 && S_ISDIR(st.st_mode);
-        add_file(c, typed, folder_size, name, is_folder);
+        char *whole;
+        if (asprintf(&whole, "%.*s%s%s", (int)folder_size, typed, name, is_folder ? "/" : "") >= 0) zf_candidates_add(c, whole);
     }
     if (d) closedir(d);
     free(folder);

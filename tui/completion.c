@@ -75,6 +75,12 @@ static void put_value_cases(FILE *to)
 
 /* ---- bash */
 
+static bool takes_run(const struct zf_cli_row *row)
+{
+    const char *first = row->usage + strcspn(row->usage, " ");
+    return !strncmp(first, " RUN", 4) || !strncmp(first, " [RUN]", 6);
+}
+
 static void put_bash_rows(FILE *to)
 {
     struct zf_cli_flag flag[ZF_CLI_FLAGS];
@@ -89,6 +95,7 @@ static void put_bash_rows(FILE *to)
         fputs("--help", to);
         if (!i) fputs(" --version", to);
         fputs("'\n", to);
+        if (takes_run(row)) fputs("        runs=1\n", to);
         if (words[0]) {
             fputs("        words='", to);
             put_words(to, words);
@@ -112,9 +119,14 @@ static void print_bash(FILE *to)
           "_zenflow_console_values()\n{\n    case $1 in\n",
           to);
     put_value_cases(to);
-    fputs("    esac\n}\n\n_zenflow_console()\n{\n"
+    fputs("    esac\n}\n\n"
+          "# run directories that begin so, and those in ./runs\n"
+          "_zenflow_console_runs()\n{\n    local dir\n"
+          "    for dir in \"$1\"*/ \"$1\"*/*/ runs/*/; do\n"
+          "        [[ -e $dir/journal.jsonl && $dir == \"$1\"* ]] && printf '%s\\n' \"${dir%/}\"\n"
+          "    done | sort -u\n}\n\n_zenflow_console()\n{\n"
           "    local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]}\n"
-          "    local flags= words= values= taken= name= live= names= file\n"
+          "    local flags= words= values= taken= name= live= names= runs= file\n"
           "    COMPREPLY=()\n"
           "    # --set NAME=VALUE comes in three words, as `=` breaks words\n"
           "    if [[ $cur == = ]]; then name=$prev cur=\n"
@@ -147,6 +159,9 @@ static void print_bash(FILE *to)
           "    COMPREPLY=($(compgen -W \"$names $words\" -- \"$cur\"))\n"
           "    [[ -n $words ]] && return\n"
           "    compopt -o filenames\n"
+          "    if [[ -n $runs && $COMP_CWORD -eq 2 ]]; then\n"
+          "        while IFS= read -r file; do COMPREPLY+=(\"$file\"); done < <(_zenflow_console_runs \"$cur\")\n"
+          "        (( ${#COMPREPLY[@]} )) && return\n    fi\n"
           "    while IFS= read -r file; do COMPREPLY+=(\"$file\"); done < <(compgen -f -- \"$cur\")\n"
           "}\ncomplete -F _zenflow_console zenflow-console\n",
           to);

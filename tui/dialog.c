@@ -57,6 +57,8 @@ void zf_app_close_dialog(struct zf_app *a)
     free(a->dialog_text);
     free(a->dialog_command);
     a->dialog_title = a->dialog_text = a->dialog_command = NULL;
+    free(a->offered);
+    a->offered = NULL;
     a->dialog = ZF_DIALOG_NONE;
     a->dialog_scroll = 0;
     a->dirty = true;
@@ -64,10 +66,7 @@ void zf_app_close_dialog(struct zf_app *a)
 
 void zf_app_show(struct zf_app *a, enum zf_dialog d, const char *title, const char *text)
 {
-    char *kept = a->dialog_command; /* ASK: set before */
-    a->dialog_command = NULL;
     zf_app_close_dialog(a);
-    a->dialog_command = kept;
     a->dialog = d;
     a->dialog_title = strdup(title);
     a->dialog_text = strdup(text);
@@ -90,18 +89,31 @@ static size_t lines_of(struct zf_canvas *c, struct zf_rect r, size_t first, unsi
     return lines;
 }
 
+static const char *const waits_as[] = {
+    [ZF_DIALOG_NONE] = "", [ZF_DIALOG_LEAVE] = "", [ZF_DIALOG_ASK] = "asks", [ZF_DIALOG_PAGER] = "has an answer", [ZF_DIALOG_NOTICE] = ""};
+
+/* What was said last, or else what waits behind the line that is being typed. */
 static void draw_message(struct zf_app *a)
 {
     struct zf_rect m = a->layout.message;
     if (m.rows < 1) m = a->layout.header; /* a tiny terminal: better than nothing */
-    if (m.rows < 1 || !a->message || !*a->message) return;
-    size_t lines = lines_of(NULL, m, 0, 0, a->message);
+    enum zf_dialog waiting;
+    char waits[200];
+    const char *title = a->message ? NULL : zf_app_waits(a, &waiting), *text = a->message;
+    unsigned style = a->message_style;
+    if (title) {
+        snprintf(waits, sizeof waits, "`%.100s` %s: seen when the line is empty (Enter, Esc, Ctrl-C)", title, waits_as[waiting]);
+        text = waits;
+        style = ZF_STYLE_WARN;
+    }
+    if (m.rows < 1 || !text || !*text) return;
+    size_t lines = lines_of(NULL, m, 0, 0, text);
     int most = m.y + m.rows - 2; /* the header stays */
     if (most < m.rows) most = m.rows;
     int rows = lines > (size_t)most ? most : lines < (size_t)m.rows ? m.rows : (int)lines;
     struct zf_rect r = {m.x, m.y + m.rows - rows, m.cols, rows};
     zf_fill(&a->c, r, ' ', ZF_STYLE_TEXT);
-    lines_of(&a->c, r, 0, a->message_style, a->message);
+    lines_of(&a->c, r, 0, style, text);
 }
 
 static const char *const dialog_notes[] = {
@@ -215,8 +227,18 @@ static void ask_key(struct zf_app *a, uint32_t key)
     }
 }
 
+/* A letter that answers nothing, while a line may be typed, is the line's. */
+static bool is_for_line(const struct zf_app *a, uint32_t key)
+{
+    bool letter = key > ' ' && key < ZF_KEY_NONE && key != 127;
+    const char *answers = a->dialog == ZF_DIALOG_ASK ? "yYnNq" : "qjk";
+    return a->offered && a->typing && letter && (key > 0x7f || !strchr(answers, (int)key));
+}
+
 bool zf_app_dialog_key(struct zf_app *a, uint32_t key)
 {
+    bool for_line = is_for_line(a, key);
+    if ((zf_app_too_soon(a) || (for_line && a->dialog == ZF_DIALOG_ASK)) && zf_app_step_back(a)) return false;
     switch (a->dialog) {
     case ZF_DIALOG_NONE: return false;
     case ZF_DIALOG_LEAVE: leave_key(a, key); return true;
@@ -226,7 +248,7 @@ bool zf_app_dialog_key(struct zf_app *a, uint32_t key)
     case ZF_DIALOG_NOTICE:
     case ZF_DIALOG_PAGER:
         if (!scrolls(a, key)) zf_app_close_dialog(a);
-        return true;
+        return !for_line;
     }
     return false;
 }

@@ -4,6 +4,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -22,11 +23,14 @@ struct parts {
     int count;
 };
 
-static struct part *add(struct parts *p, int rank, unsigned style)
+static void __attribute__((format(printf, 4, 5))) add(struct parts *p, int rank, unsigned style, const char *fmt, ...)
 {
     struct part *x = &p->part[p->count < PARTS ? p->count++ : PARTS - 1];
+    va_list ap;
     *x = (struct part){.rank = rank, .style = style};
-    return x;
+    va_start(ap, fmt);
+    vsnprintf(x->text, sizeof x->text, fmt, ap);
+    va_end(ap);
 }
 
 /* The last part of a path, short. */
@@ -41,58 +45,50 @@ static void tail_of(const char *path, char *to, size_t size)
 
 static void state(const struct zf_view *v, struct parts *p)
 {
-    struct part *x = add(p, 1, ZF_STYLE_GOOD);
-    char *to = x->text;
-    size_t size = sizeof x->text;
-    if (v->link == ZF_LINK_REPLAY) {
-        x->style = ZF_STYLE_KEY;
-        if (v->speed > 0 && isfinite(v->speed))
-            snprintf(to, size, "REPLAY x%.3g", v->speed);
-        else
-            snprintf(to, size, "REPLAY%s", v->speed > 0 ? "" : " paused");
-    } else if (v->link == ZF_LINK_LOST) {
-        x->style = ZF_STYLE_BAD;
-        snprintf(to, size, "LOST");
-    } else if (v->link == ZF_LINK_ENDED || v->h->ended) {
-        bool bad = !strcmp(v->h->end_reason, "error");
-        x->style = bad ? ZF_STYLE_BAD : ZF_STYLE_STRONG;
-        snprintf(to, size, "ENDED%s%s", v->h->end_reason[0] ? " " : "", v->h->end_reason);
-    } else if (v->said && *v->said) {
-        if (strstr(v->said, "pause")) x->style = ZF_STYLE_WARN;
-        snprintf(to, size, "%.40s", v->said);
-    } else {
-        snprintf(to, size, "%s", v->link == ZF_LINK_FILES ? "FILES" : "RUN");
-    }
+    enum { RANK = 1 };
+    char a[ZF_FORMAT_ROOM];
+    if (v->link == ZF_LINK_REPLAY && v->speed > 0 && isfinite(v->speed))
+        add(p, RANK, ZF_STYLE_KEY, "REPLAY x%.3g", v->speed);
+    else if (v->link == ZF_LINK_REPLAY)
+        add(p, RANK, ZF_STYLE_KEY, "REPLAY%s", v->speed > 0 ? "" : " paused");
+    else if (v->link == ZF_LINK_LOST)
+        add(p, RANK, ZF_STYLE_BAD, "LOST");
+    else if (v->link == ZF_LINK_ENDED || v->h->ended)
+        add(p, RANK, strcmp(v->h->end_reason, "error") ? ZF_STYLE_STRONG : ZF_STYLE_BAD, "ENDED%s%s", v->h->end_reason[0] ? " " : "",
+            v->h->end_reason);
+    else if (v->silent > 0)
+        add(p, RANK, ZF_STYLE_WARN, "no sign of life for %s", zf_duration_text(v->silent, a, sizeof a));
+    else if (v->said && *v->said)
+        add(p, RANK, strstr(v->said, "pause") ? ZF_STYLE_WARN : ZF_STYLE_GOOD, "%.40s", v->said);
+    else
+        add(p, RANK, ZF_STYLE_GOOD, "%s", v->link == ZF_LINK_FILES ? "FILES" : "RUN");
 }
 
 static void collect(const struct zf_view *v, struct parts *p)
 {
     const struct zf_history *h = v->h;
     char a[ZF_FORMAT_ROOM], name[40];
-    double loss = zf_history_series(h, ZF_SERIES_LOSS)->last, ms = zf_history_series(h, ZF_SERIES_STEP_MS)->last;
-    bool any = h->step > 0;
-    snprintf(add(p, 8, ZF_STYLE_TITLE)->text, sizeof p->part[0].text, "zenflow");
+    double loss = zf_history_series(h, ZF_SERIES_LOSS)->last, ms = 1e3 * zf_history_pace(h);
+    add(p, 8, ZF_STYLE_TITLE, "zenflow");
     tail_of(v->run, name, sizeof name);
-    if (*name) snprintf(add(p, 5, ZF_STYLE_STRONG)->text, sizeof p->part[0].text, "%s", name);
+    if (*name) add(p, 5, ZF_STYLE_STRONG, "%s", name);
     tail_of(h->model, name, sizeof name);
-    if (*name) snprintf(add(p, 9, ZF_STYLE_DIM)->text, sizeof p->part[0].text, "%s", name);
+    if (*name) add(p, 9, ZF_STYLE_DIM, "%s", name);
     state(v, p);
-    if (v->read_only) snprintf(add(p, 6, ZF_STYLE_WARN)->text, sizeof p->part[0].text, "read-only");
-    struct part *step = add(p, 0, ZF_STYLE_TEXT);
+    if (v->died) add(p, 1, ZF_STYLE_BAD, "its trainer died");
+    if (v->read_only) add(p, 6, ZF_STYLE_WARN, "read-only");
     if (h->steps)
-        snprintf(step->text, sizeof step->text, "step %" PRIu64 "/%" PRIu64, h->step, h->steps);
+        add(p, 0, ZF_STYLE_TEXT, "step %" PRIu64 "/%" PRIu64, h->step, h->steps);
     else
-        snprintf(step->text, sizeof step->text, "step %" PRIu64, h->step);
-    if (!any) return;
-    snprintf(add(p, 2, ZF_STYLE_TRAIN)->text, sizeof p->part[0].text, "loss %s", zf_format_value(a, loss));
+        add(p, 0, ZF_STYLE_TEXT, "step %" PRIu64, h->step);
+    if (!h->step) return;
+    add(p, 2, ZF_STYLE_TRAIN, "loss %s", zf_format_value(a, loss));
     double epoch = zf_history_series(h, ZF_SERIES_EPOCH)->last;
-    if (zf_have(h, ZF_SERIES_EPOCH) && isfinite(epoch))
-        snprintf(add(p, 7, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, "ep %.2f", fmin(epoch, 1e6));
+    if (zf_have(h, ZF_SERIES_EPOCH) && isfinite(epoch)) add(p, 7, ZF_STYLE_TEXT, "ep %.2f", fmin(epoch, 1e6));
+    if (v->silent > 0) return; /* what it made in an hour says nothing now */
     if (ms > 0 && isfinite(ms))
-        snprintf(add(p, 4, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, ms < 1000 ? "%s it/s" : "%s s/it",
-                 zf_format_count(a, ms < 1000 ? 1000 / ms : ms / 1000));
-    if (!h->ended)
-        snprintf(add(p, 3, ZF_STYLE_TEXT)->text, sizeof p->part[0].text, "ETA %s", zf_duration_text(zf_history_eta(h), a, sizeof a));
+        add(p, 4, ZF_STYLE_TEXT, "%s %s", zf_format_count(a, ms < 1000 ? 1000 / ms : ms / 1000), ms < 1000 ? "it/s" : "s/it");
+    if (zf_view_goes_on(v)) add(p, 3, ZF_STYLE_TEXT, "ETA %s", zf_duration_text(zf_history_eta(h), a, sizeof a));
 }
 
 static void draw_header(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)

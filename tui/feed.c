@@ -2,6 +2,7 @@
 #include "tui/feed_impl.h"
 
 #include "core/base/clock.h"
+#include "core/base/show.h"
 #include "core/session/lock.h"
 #include "core/session/rundir.h"
 
@@ -18,7 +19,7 @@ void zf_feed_tick(struct zf_feed_clock *c, const struct zf_history *h, double ag
 
 double zf_feed_now(const struct zf_feed_clock *c)
 {
-    return c->at > 0 ? c->time + zf_clock() - c->at : 0;
+    return c->time + (c->at > 0 ? zf_clock() - c->at : 0);
 }
 
 void zf_feed_steps(struct zf_history *h, const char *run)
@@ -34,10 +35,10 @@ void zf_feed_anew(struct zf_history *h, char **followed)
         free(*followed);
         *followed = strdup(h->matrix[h->map.matrix].name);
     }
-    uint64_t version = h->version_of_data, watched = h->own.watched;
+    uint64_t version = h->version_of_data, watched = h->watched;
     zf_history_close(h);
     h->version_of_data = version + 1;
-    h->own.watched = watched;
+    h->watched = watched;
 }
 
 void zf_feed_follow(struct zf_history *h, char **followed)
@@ -67,12 +68,12 @@ bool zf_feed_map(struct zf_feed_map *m, struct zf_history *h, const char *run, o
     struct zf_err ignored;
     const char *line;
     size_t size;
-    if (h->own.watched != m->watched) {
+    if (h->watched != m->watched) {
         zf_feed_map_close(m);
-        m->watched = h->own.watched;
+        m->watched = h->watched;
         if (h->map.matrix >= h->matrices || zf_tail_open(&m->tail, run, &ignored)) return false;
         zf_history_watch(h, h->map.matrix); /* what came since is in the file, too */
-        m->watched = h->own.watched;
+        m->watched = h->watched;
         m->busy = true;
         zf_history_mapping(h, true);
     }
@@ -89,9 +90,9 @@ bool zf_feed_map(struct zf_feed_map *m, struct zf_history *h, const char *run, o
 enum zf_status zf_feed_lost(const char *run, uint64_t step, struct zf_err *e)
 {
     struct zf_lock_record holder;
-    char why[768];
+    char why[768], word[ZF_SHELL_WORD];
     if (zf_lock_look(run, &holder) == ZF_LOCK_NONE) /* a clean end takes the lock away */
-        return zf_fail(e, ZF_BUSY, run, "the trainer is gone; `zenflow-console status %s` shows how it ended", run);
+        return zf_fail(e, ZF_BUSY, run, "the trainer is gone; `zenflow-console status %s` shows how it ended", zf_shell_word(word, run));
     zf_lock_explain(&holder, step > holder.step ? step : holder.step, why, sizeof why);
     return zf_fail(e, ZF_BUSY, run, "%s", why);
 }

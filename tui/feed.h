@@ -1,6 +1,6 @@
 /* Where lines come from: a live run's socket (with the history before it from its file), the files of a run on another node, or a
  * recording with a clock of its own. One struct of functions; app.c polls its descriptor and calls `take`. Never blocks: a call does a
- * bounded amount of work and says whether there is more. */
+ * bounded amount of work and says whether there is more; but for zf_replay_seek, which reads up to its step. */
 #ifndef ZF_TUI_FEED_H
 #define ZF_TUI_FEED_H
 
@@ -22,12 +22,12 @@ struct zf_feed {
 struct zf_feed_type {
     /* Lines into the history, for about `seconds` at most. *more: there are some left. ZF_BUSY: the trainer is gone without an end line. */
     enum zf_status (*take)(struct zf_feed *f, struct zf_history *h, double seconds, bool *more, struct zf_err *e);
-    int (*fd)(const struct zf_feed *f);      /* readable when `take` has something to do; -1: only the timer */
+    int (*fd)(const struct zf_feed *f);      /* readable when `take` has something to do; NULL or -1: only the timer */
     double (*wait)(const struct zf_feed *f); /* seconds until `take` wants to be called, fd or not; at most 1 */
     /* A command; its answer comes by `answer`. ZF_DIFFERENT: nobody can carry it out (files, a recording). */
     enum zf_status (*ask)(struct zf_feed *f, int64_t id, const char *command, bool yes, struct zf_err *e);
-    bool (*answer)(struct zf_feed *f, struct zf_answer *out);
-    double (*now)(const struct zf_feed *f); /* seconds since the run's start */
+    bool (*answer)(struct zf_feed *f, struct zf_answer *out); /* NULL: there are none */
+    double (*now)(const struct zf_feed *f);                   /* seconds since the run's start */
     void (*close)(struct zf_feed *f);
 };
 

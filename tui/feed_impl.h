@@ -10,7 +10,7 @@ enum {
     ZF_FEED_BRIEF = 1 << 20, /* bytes that are still to be read: then only what stays of them */
 };
 
-/* The run's own time: that of its newest step and what has passed since. */
+/* The run's own time: that of its newest step and what has passed since; at 0: it stands. */
 struct zf_feed_clock {
     double time, at;
     uint64_t step;

@@ -3,6 +3,7 @@
 #include "tui/feed_impl.h"
 
 #include "core/base/clock.h"
+#include "core/base/show.h"
 #include "core/session/lock.h"
 
 #include <inttypes.h>
@@ -67,12 +68,6 @@ static enum zf_status take(struct zf_feed *feed, struct zf_history *h, double se
     return ZF_OK;
 }
 
-static int fd(const struct zf_feed *f)
-{
-    (void)f;
-    return -1;
-}
-
 static double wait_for(const struct zf_feed *f)
 {
     (void)f;
@@ -84,28 +79,22 @@ static enum zf_status ask(struct zf_feed *feed, int64_t id, const char *command,
     struct files *f = of(feed);
     struct zf_lock_record holder;
     (void)id, (void)command, (void)yes;
-    char *real = realpath(f->run, NULL);
+    char word[ZF_SHELL_WORD], *real = realpath(f->run, NULL);
     enum zf_status s;
     if (zf_lock_look(f->run, &holder) == ZF_LOCK_LIVE)
         s = zf_fail(e, ZF_DIFFERENT, NULL,
                     "the trainer is on %s, this console follows its files; to steer it: ssh -t %s zenflow-console attach %s", holder.host,
                     holder.host, real ? real : f->run);
     else
-        s = zf_fail(e, ZF_DIFFERENT, NULL, "no trainer is at work on it; `zenflow-console status %s` shows how it ended", f->run);
+        s = zf_fail(e, ZF_DIFFERENT, NULL, "no trainer is at work on it; `zenflow-console status %s` shows how it ended",
+                    zf_shell_word(word, f->run));
     free(real);
     return s;
 }
 
-static bool answer(struct zf_feed *f, struct zf_answer *out)
-{
-    (void)f, (void)out;
-    return false;
-}
-
 static double now(const struct zf_feed *feed)
 {
-    const struct files *f = of(feed);
-    return f->clock.at > 0 ? zf_feed_now(&f->clock) : f->clock.time;
+    return zf_feed_now(&of(feed)->clock);
 }
 
 static void close_it(struct zf_feed *feed)
@@ -118,7 +107,7 @@ static void close_it(struct zf_feed *feed)
     free(f);
 }
 
-static const struct zf_feed_type type = {take, fd, wait_for, ask, answer, now, close_it};
+static const struct zf_feed_type type = {.take = take, .wait = wait_for, .ask = ask, .now = now, .close = close_it};
 
 enum zf_status zf_feed_files(struct zf_feed **out, const char *run, struct zf_err *e)
 {

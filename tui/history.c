@@ -4,6 +4,7 @@
 
 #include "core/base/json.h"
 #include "core/telemetry/eta.h"
+#include "tui/format.h"
 
 #include <float.h>
 #include <math.h>
@@ -147,7 +148,10 @@ static bool take_valid(struct zf_history *h, const json_t *line)
     struct zf_number_line l;
     read_numbers(&l, line, "valid");
     const struct zf_series *s = &h->series[ZF_SERIES_VALID];
-    return l.has_step && !(s->used && l.step <= s->newest) && zf_history_numbers(h, &l, false);
+    if (!l.has_step || (s->used && l.step <= s->newest) || !zf_history_numbers(h, &l, false)) return false;
+    char number[ZF_FORMAT_ROOM], text[80];
+    snprintf(text, sizeof text, "validation loss %s", zf_format_value(number, s->last));
+    return zf_history_note(h, ZF_NOTE_VALID, line, text);
 }
 
 /* ---- the run ---- */
@@ -178,7 +182,6 @@ static void put_options(struct zf_history *h, const json_t *o)
 static bool take_start(struct zf_history *h, const json_t *line)
 {
     bool first = !h->options;
-    put_word(&h->version, json_object_get(line, "version"));
     put_word(&h->model, json_object_get(line, "model"));
     put_word(&h->device, json_object_get(line, "device"));
     put_word(&h->strategy, json_object_get(line, "strategy"));
@@ -344,7 +347,7 @@ static bool scanned(struct zf_history *h, const char *type, size_t size, const c
         struct zf_channel_line l;
         if (!zf_scan_channels(h, &l, line, length)) return false;
         *changed = zf_history_channels(h, &l);
-        if (*changed && h->own.brief && l.score && 2 * l.entries > h->matrices) keep_late(h, line, length);
+        if (*changed && h->brief && l.score && 2 * l.entries > h->matrices) keep_late(h, line, length);
         return true;
     }
     return false;
@@ -354,7 +357,6 @@ bool zf_history_text(struct zf_history *h, const char *line, size_t size)
 {
     static const char prefix[] = "{\"type\":\"";
     bool changed = false;
-    h->lines++;
     while (size && (line[size - 1] == '\n' || line[size - 1] == '\r')) size--;
     if (size > sizeof prefix && !memcmp(line, prefix, sizeof prefix - 1)) {
         const char *name = line + sizeof prefix - 1, *quote = memchr(name, '"', size - (sizeof prefix - 1));
@@ -378,8 +380,8 @@ bool zf_history_text(struct zf_history *h, const char *line, size_t size)
 void zf_history_brief(struct zf_history *h, bool brief)
 {
     struct zf_channel_line l;
-    bool over = h->own.brief && !brief;
-    h->own.brief = brief;
+    bool over = h->brief && !brief;
+    h->brief = brief;
     if (!over || !h->own.late_size) return;
     if (zf_scan_channels(h, &l, h->own.late, h->own.late_size)) {
         for (size_t i = 0; i < l.entries; i++) {
@@ -399,12 +401,11 @@ void zf_history_brief(struct zf_history *h, bool brief)
 
 void zf_history_open(struct zf_history *h)
 {
-    *h = (struct zf_history){.map.matrix = SIZE_MAX, .heat.merged = 1, .own.round = 1, .norm_total = (double)NAN};
+    *h = (struct zf_history){.map.matrix = SIZE_MAX, .heat.merged = 1, .own.round = 1};
 }
 
 void zf_history_close(struct zf_history *h)
 {
-    free(h->version);
     free(h->model);
     free(h->device);
     free(h->strategy);
@@ -430,7 +431,7 @@ const struct zf_series *zf_history_series(const struct zf_history *h, enum zf_se
     return &h->series[id];
 }
 
-double zf_history_eta(const struct zf_history *h)
+static struct zf_eta newest_steps(const struct zf_history *h)
 {
     const struct zf_series *s = &h->series[ZF_SERIES_STEP_MS];
     struct zf_eta eta = {0};
@@ -438,5 +439,18 @@ double zf_history_eta(const struct zf_history *h)
         double ms = s->recent[(s->recent_at + ZF_SERIES_RECENT - i) % ZF_SERIES_RECENT].value;
         if (ms >= 0 && ms < 1e12) zf_eta_step(&eta, ms / 1e3);
     }
+    return eta;
+}
+
+double zf_history_pace(const struct zf_history *h)
+{
+    struct zf_eta eta = newest_steps(h);
+    double last = h->series[ZF_SERIES_STEP_MS].last / 1e3;
+    return eta.count >= ZF_ETA_LEAST ? zf_eta_step_seconds(&eta) : eta.count && last > 0 ? last : -1;
+}
+
+double zf_history_eta(const struct zf_history *h)
+{
+    struct zf_eta eta = newest_steps(h);
     return h->steps && h->step <= h->steps ? zf_eta_left(&eta, h->steps - h->step, 0) : -1;
 }

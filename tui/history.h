@@ -39,6 +39,7 @@ enum zf_note_kind {
     ZF_NOTE_SAMPLE,
     ZF_NOTE_RESUME,
     ZF_NOTE_END,
+    ZF_NOTE_VALID, /* the most frequent: the first to go when there are too many */
     ZF_NOTE_KINDS
 };
 extern const char *const zf_note_names[ZF_NOTE_KINDS];
@@ -130,15 +131,13 @@ struct zf_history_own {
     struct zf_channel_entry *entry; /* of the line that is being read */
     uint32_t *channel;
     size_t entry_room, channel_room;
-    bool brief, mapping;
-    uint64_t watched; /* how often `map` was begun */
-    char *late;       /* the newest whole score line that was read in brief */
+    char *late; /* the newest whole score line that was read in brief */
     size_t late_size, late_room;
 };
 
 struct zf_history {
     /* start */
-    char *version, *model, *device, *strategy;
+    char *model, *device, *strategy;
     json_t *options;        /* as they are now: changes are applied */
     json_t *origin_options; /* as they were at the start */
     uint64_t parameters, steps, attempt;
@@ -158,19 +157,17 @@ struct zf_history {
     struct zf_notes samples;
     struct { /* newest checkpoint or export */
         uint64_t step;
-        double seconds, bytes, raw_bytes;
+        double seconds, bytes;
         bool export; /* weights only: nothing to resume from */
         char *file;
     } saved;
-    struct zf_norm_seen { /* of the newest `norms` line, by matrix */
-        double norm, most;
-    } * norm;
-    double norm_total;
+    double *norm; /* of the newest `norms` line, by matrix */
     uint64_t norm_step;
     bool ended;
     char end_reason[16];
-    uint64_t lines, bad;      /* taken as text; that were no JSON */
-    uint64_t parsed;          /* that needed a parser for JSON */
+    uint64_t parsed, bad;     /* lines that needed a parser for JSON; that were none */
+    bool brief, mapping;      /* see zf_history_brief, zf_history_mapping */
+    uint64_t watched;         /* how often `map` was begun */
     uint64_t version_of_data; /* grows with every line that changed something: what is drawn is older if it differs */
     struct zf_history_own own;
 };
@@ -197,5 +194,6 @@ const char *zf_history_option(const struct zf_history *h, const char *name, char
 const struct zf_series *zf_history_series(const struct zf_history *h, enum zf_series_id id);
 /* Seconds that are left, by the newest steps; below 0: not known. */
 double zf_history_eta(const struct zf_history *h);
+double zf_history_pace(const struct zf_history *h); /* seconds a step, of the newest ones; below 0: not known */
 
 #endif

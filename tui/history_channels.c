@@ -52,7 +52,6 @@ static void free_matrices(struct zf_history *h)
     h->matrices = h->own.slots = h->own.channels_kept = 0;
     h->own.round = 1;
     h->norm_step = 0;
-    h->norm_total = (double)NAN;
     zf_history_watch(h, SIZE_MAX);
 }
 
@@ -323,7 +322,7 @@ static void put_score(struct zf_history *h, const struct zf_channel_entry *x, ui
         m->bins = x->bins;
     }
     for (size_t i = 0; i < ZF_TOPS_MOST && x->tops; i++) m->top[i] = i < x->tops ? x->top[i] : NAN;
-    if (x->matrix == h->map.matrix && x->bins && !h->own.mapping) put_map(h, step, x->bin, x->bins, false);
+    if (x->matrix == h->map.matrix && x->bins && !h->mapping) put_map(h, step, x->bin, x->bins, false);
 }
 
 bool zf_history_channels(struct zf_history *h, const struct zf_channel_line *l)
@@ -365,14 +364,12 @@ bool zf_history_take_norms(struct zf_history *h, const json_t *line)
     uint64_t step = zf_history_count(json_object_get(line, "step"), UINT64_MAX);
     if (step == UINT64_MAX || (h->norm_step && step < h->norm_step)) return false;
     h->norm_step = step;
-    h->norm_total = zf_history_number(json_object_get(line, "total"), (double)NAN);
     for (size_t i = 0; h->norm && i < json_array_size(list); i++) {
         const json_t *o = json_array_get(list, i);
         const char *name = json_string_value(json_object_get(o, "name"));
         size_t m = name ? zf_history_matrix(h, name, strlen(name), &hint) : SIZE_MAX;
         if (m == SIZE_MAX) continue;
-        h->norm[m].norm = zf_history_number(json_object_get(o, "norm"), (double)NAN);
-        h->norm[m].most = zf_history_number(json_object_get(o, "max"), (double)NAN);
+        h->norm[m] = zf_history_number(json_object_get(o, "norm"), (double)NAN);
     }
     return true;
 }
@@ -386,8 +383,8 @@ void zf_history_watch(struct zf_history *h, size_t matrix)
     free(p->selected);
     free(p->step);
     *p = (struct zf_channel_map){.matrix = SIZE_MAX};
-    h->own.mapping = false;
-    h->own.watched++;
+    h->mapping = false;
+    h->watched++;
     if (matrix >= h->matrices) return;
     p->score = malloc((size_t)ZF_CHANNEL_COLUMNS * ZF_CHANNEL_ROWS * sizeof *p->score);
     p->selected = malloc((size_t)ZF_CHANNEL_COLUMNS * ZF_CHANNEL_ROWS);
@@ -404,17 +401,17 @@ void zf_history_watch(struct zf_history *h, size_t matrix)
 
 void zf_history_mapping(struct zf_history *h, bool on)
 {
-    h->own.mapping = on;
+    h->mapping = on;
 }
 
 void zf_history_map(struct zf_history *h, const char *line, size_t size)
 {
     struct zf_channel_line l;
-    bool brief = h->own.brief;
+    bool brief = h->brief;
     if (h->map.matrix >= h->matrices) return;
-    h->own.brief = true;
+    h->brief = true;
     bool ok = zf_scan_channels(h, &l, line, size);
-    h->own.brief = brief;
+    h->brief = brief;
     for (size_t i = 0; ok && i < l.entries; i++) {
         const struct zf_channel_entry *x = &h->own.entry[i];
         if (x->matrix != h->map.matrix) continue;
@@ -433,7 +430,7 @@ bool zf_history_take_watch(struct zf_history *h, const json_t *line)
     uint64_t step = zf_history_count(json_object_get(line, "step"), UINT64_MAX);
     size_t hint = 0, n = json_array_size(scores), m = name ? zf_history_matrix(h, name, strlen(name), &hint) : SIZE_MAX, at = 0;
     float row[ZF_CHANNEL_ROWS];
-    if (m == SIZE_MAX || m != h->map.matrix || h->own.mapping || !n || step == UINT64_MAX) return false;
+    if (m == SIZE_MAX || m != h->map.matrix || h->mapping || !n || step == UINT64_MAX) return false;
     size_t rows = n < ZF_CHANNEL_ROWS ? n : ZF_CHANNEL_ROWS;
     for (size_t r = 0; r < rows; r++) {
         size_t from = r * n / rows, end = (r + 1) * n / rows;

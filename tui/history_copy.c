@@ -85,8 +85,7 @@ static bool copy_map(struct zf_history *to, const struct zf_history *from)
 bool zf_history_copy(struct zf_history *to, const struct zf_history *from)
 {
     static const size_t phases = (size_t)ZF_GROUP_STEPS * ZF_GROUPS_MOST;
-    bool ok = copy_word(&to->version, from->version);
-    ok = copy_word(&to->model, from->model) && ok;
+    bool ok = copy_word(&to->model, from->model);
     ok = copy_word(&to->device, from->device) && ok;
     ok = copy_word(&to->strategy, from->strategy) && ok;
     ok = copy_word(&to->saved.file, from->saved.file) && ok;
@@ -110,11 +109,9 @@ bool zf_history_copy(struct zf_history *to, const struct zf_history *from)
     to->attempt = from->attempt;
     to->step = from->step;
     to->time = from->time;
-    to->norm_total = from->norm_total;
     to->norm_step = from->norm_step;
     to->ended = from->ended;
     memcpy(to->end_reason, from->end_reason, sizeof to->end_reason);
-    to->lines = from->lines;
     to->bad = from->bad;
     to->parsed = from->parsed;
     to->version_of_data = from->version_of_data;

@@ -16,7 +16,8 @@ enum {
     DROPPED = 256         /* at once, when there are too many */
 };
 
-const char *const zf_note_names[ZF_NOTE_KINDS] = {"change", "checkpoint", "mark", "note", "warning", "error", "sample", "resume", "end"};
+const char *const zf_note_names[ZF_NOTE_KINDS] = {"change", "checkpoint", "mark",   "note", "warning",
+                                                  "error",  "sample",     "resume", "end",  "valid"};
 
 /* A copy of at most TEXT_MOST bytes that ends with a whole character. */
 static char *shortened(const char *text, size_t *size)
@@ -40,6 +41,27 @@ static void drop(struct zf_notes *l, size_t from, size_t n, size_t *bytes)
     l->count -= n;
 }
 
+/* Room for one more: without the oldest validations if there are many of them, else without the oldest of all. */
+static void make_room(struct zf_notes *l, size_t *bytes)
+{
+    size_t valid = 0, kept = 0, dropped = 0;
+    for (size_t i = 0; i < l->count; i++) valid += l->list[i].kind == ZF_NOTE_VALID;
+    if (valid < DROPPED) {
+        drop(l, 0, l->count < DROPPED ? l->count : DROPPED, bytes);
+        return;
+    }
+    for (size_t i = 0; i < l->count; i++) {
+        if (l->list[i].kind != ZF_NOTE_VALID || dropped == DROPPED) {
+            l->list[kept++] = l->list[i];
+            continue;
+        }
+        dropped++;
+        *bytes -= strlen(l->list[i].text) + 1;
+        free(l->list[i].text);
+    }
+    l->count = kept;
+}
+
 bool zf_history_note(struct zf_history *h, enum zf_note_kind kind, const json_t *line, const char *text)
 {
     bool sample = kind == ZF_NOTE_SAMPLE;
@@ -49,8 +71,7 @@ bool zf_history_note(struct zf_history *h, enum zf_note_kind kind, const json_t 
     if (!l->list) l->list = malloc(ZF_NOTES_MOST * sizeof *l->list);
     char *copy = l->list ? shortened(text, &size) : NULL;
     if (!copy) return false;
-    if (l->count == ZF_NOTES_MOST) drop(l, 0, DROPPED, bytes);
-    while (l->count && *bytes + size > LIST_BYTES) drop(l, 0, l->count < DROPPED ? l->count : DROPPED, bytes);
+    while (l->count == ZF_NOTES_MOST || (l->count && *bytes + size > LIST_BYTES)) make_room(l, bytes);
     *bytes += size;
     l->added++;
     uint64_t step = zf_history_count(json_object_get(line, kind == ZF_NOTE_CHANGE ? "from_step" : "step"), h->step);
@@ -99,7 +120,6 @@ bool zf_history_take_checkpoint(struct zf_history *h, const json_t *line)
     h->saved.export = !strcmp(json_string_value(json_object_get(line, "type")), "export");
     h->saved.seconds = zf_history_number(json_object_get(line, "seconds"), (double)NAN);
     h->saved.bytes = zf_history_number(json_object_get(line, "bytes"), (double)NAN);
-    h->saved.raw_bytes = zf_history_number(json_object_get(line, "raw_bytes"), (double)NAN);
     if (h->saved.bytes >= 0 && h->saved.bytes < 1e18) zf_format_bytes(bytes, h->saved.bytes);
     if (h->saved.seconds >= 0 && h->saved.seconds < 1e9) snprintf(seconds, sizeof seconds, "%.1f s", h->saved.seconds);
     const char *sep = *bytes && *seconds ? ", " : "", *open = *bytes || *seconds ? " (" : "", *close = *open ? ")" : "";

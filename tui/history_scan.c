@@ -315,7 +315,7 @@ static bool pass_list(struct scan *s)
 
 static bool score_rest(struct zf_history *h, struct scan *s, struct zf_channel_entry *x)
 {
-    bool pass = h->own.brief && x->matrix != h->map.matrix;
+    bool pass = h->brief && x->matrix != h->map.matrix;
     if (!WORD(s, ",\"bins\":") || !(pass ? pass_list(s) : floats(s, x->bin, ZF_BINS_MOST, &x->bins)) || !WORD(s, ",\"top\":")) return false;
     return floats(s, x->top, ZF_TOPS_MOST, &x->tops) && WORD(s, ",\"selected_energy\":") && value(s, &x->energy) && WORD(s, "}");
 }

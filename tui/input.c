@@ -2,6 +2,7 @@
 #include "tui/app_impl.h"
 #include "tui/prompt.h"
 
+#include "core/base/clock.h"
 #include "core/base/file.h"
 
 #include <stdio.h>
@@ -38,7 +39,8 @@ static void show_matches(void *ctx, char **list, size_t count)
     if (!to) return;
     for (size_t i = 0; i < shown; i++) {
         bool last = (i + 1) % (size_t)across == 0 || i + 1 == count;
-        fprintf(to, "%s%*s", list[i], last ? 0 : widest + 2 - zf_text_width(list[i], SIZE_MAX), "");
+        int gap = widest - zf_text_width(list[i], SIZE_MAX);
+        fprintf(to, "%s%*s", list[i], last ? 0 : gap > 0 ? gap + 2 : 2, "");
         if (last && i + 1 < count) putc('\n', to);
     }
     if (shown < count) fprintf(to, "and %zu more", count - shown);
@@ -52,18 +54,12 @@ static void candidates(void *ctx, const char *line, size_t end, struct zf_candid
     if (a->typing == ZF_TYPING_COMMAND) zf_complete(out, &a->h, line, end);
 }
 
+/* NULL: none. */
 static char *history_file(void)
 {
     const char *state = getenv("XDG_STATE_HOME"), *home = getenv("HOME");
-    char *directory = NULL, *path = NULL;
-    struct zf_err ignored;
-    if (state && state[0] == '/')
-        directory = zf_path_join(state, "zenflow");
-    else if (home && home[0] == '/')
-        directory = zf_path_join(home, ".local/state/zenflow");
-    if (directory && !zf_directory_make(directory, 0700, &ignored)) path = zf_path_join(directory, "history");
-    free(directory);
-    return path;
+    if (state && state[0] == '/') return zf_path_join(state, "zenflow/history");
+    return home && home[0] == '/' ? zf_path_join(home, ".local/state/zenflow/history") : NULL;
 }
 
 bool zf_app_prompt(struct zf_app *a)
@@ -127,14 +123,6 @@ static void dashboard_key(struct zf_app *a, const struct zf_key_event *k)
         zf_app_command(a, b->command);
     } else if (k->key == 3) {
         zf_app_say(a, ZF_STYLE_TEXT, "Ctrl-C stops nothing here; `q` leaves, and asks whether the run shall go on");
-    } else if (k->key == ZF_KEY_ESCAPE) {
-        if (a->v.focus == ZF_PANEL_CHANNELS && a->v.matrix != SIZE_MAX)
-            zf_app_command(a, ".enter"); /* as Enter does: back to all matrices */
-        else if (a->v.zoomed >= 0)
-            a->v.zoomed = -1;
-        else
-            a->v.cursor = false;
-        a->dirty = true;
     }
 }
 
@@ -150,7 +138,9 @@ static bool two_keys(const struct zf_app *a, const struct zf_key_event *k)
 
 void zf_app_key(struct zf_app *a, const struct zf_key_event *k)
 {
+    a->key_at = zf_clock();
     if (k->key == ZF_KEY_PASTE_BEGIN) a->pasting = true;
+    if (k->key == ZF_KEY_PASTE_BEGIN && a->typing) zf_app_step_back(a); /* text is an answer to nothing */
     if (a->pasting) {
         if (a->typing && a->dialog == ZF_DIALOG_NONE) zf_prompt_bytes(k->bytes, k->size);
         if (k->key == ZF_KEY_PASTE_END) a->pasting = false;

@@ -3,6 +3,7 @@
 
 #include "core/base/args.h"
 #include "core/base/file.h"
+#include "core/base/show.h"
 #include "core/config/options.h"
 #include "core/session/locate.h"
 #include "core/session/lock.h"
@@ -13,6 +14,7 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +23,7 @@
 #include <unistd.h>
 
 #define TRAINER "zenflow-trainer"
+enum { SILENT_MS = 700 }; /* of a start, before it is said that one goes on */
 
 const char *const zf_trainer_commands[] = {
 #define ZF_CLI(name, function, usage, text) #name,
@@ -73,17 +76,26 @@ static enum zf_status take_looks(struct zf_args *a, struct zf_console_options *o
     } looks[] = {{"--theme", zf_scheme_names, ZF_SCHEMES, &o->theme}, {"--glyphs", zf_glyph_names, ZF_GLYPH_SETS, &o->glyphs}};
     for (size_t i = 0; i < sizeof looks / sizeof *looks; i++) {
         ZF_TRY(zf_args_value(a, looks[i].flag, looks[i].to, e));
-        bool known = !*looks[i].to;
-        for (size_t k = 0; k < looks[i].count; k++) known |= !known && !strcmp(*looks[i].to, looks[i].names[k]);
+        if (!*looks[i].to || zf_name_index(*looks[i].to, looks[i].names, looks[i].count) < looks[i].count) continue;
         char list[128] = "";
         for (size_t k = 0; k < looks[i].count; k++)
             snprintf(list + strlen(list), sizeof list - strlen(list), "%s%s", k ? "|" : "", looks[i].names[k]);
-        if (!known) return zf_fail(e, ZF_USAGE, looks[i].flag, "it is `%s`; %s is expected", *looks[i].to, list);
+        return zf_fail(e, ZF_USAGE, looks[i].flag, "it is `%s`; %s is expected", *looks[i].to, list);
     }
     return ZF_OK;
 }
 
 /* --- the screen of a run --- */
+
+/* A path with .. in it as one is named from here; to be freed, NULL: as it is. */
+static char *plain_path(const char *run)
+{
+    char *whole = strstr(run, "/../") ? realpath(run, NULL) : NULL, *here = whole ? getcwd(NULL, 0) : NULL;
+    size_t n = here ? strlen(here) : 0;
+    if (n && !strncmp(whole, here, n) && whole[n] == '/' && whole[n + 1]) memmove(whole, whole + n + 1, strlen(whole + n + 1) + 1);
+    free(here);
+    return whole;
+}
 
 /* Live, from files, or as a recording: whatever the run is now. ours: it was started from here, so its exit code is ours. */
 static enum zf_status show_run(const char *run, struct zf_console_options *o, bool ours, int *code, struct zf_err *e)
@@ -156,7 +168,7 @@ static enum zf_status read_start(int fd, char **run, struct zf_err *e)
 }
 
 /* As a child, so that its refusals are on this terminal: `--detach` returns once the run has begun. *code: its exit code. */
-static enum zf_status start_trainer(char **argv, char **run, int *code, struct zf_err *e)
+static enum zf_status start_trainer(char **argv, const char *cfg, char **run, int *code, struct zf_err *e)
 {
     int ends[2], status = 0;
     struct sigaction wait = {.sa_handler = on_interrupt, .sa_flags = SA_RESTART}, before;
@@ -165,6 +177,7 @@ static enum zf_status start_trainer(char **argv, char **run, int *code, struct z
     sigaction(SIGINT, &wait, &before);
     pid_t child = fork();
     if (child < 0) {
+        sigaction(SIGINT, &before, NULL);
         close(ends[0]);
         close(ends[1]);
         return zf_fail_errno(e, TRAINER, "cannot start another process");
@@ -179,6 +192,8 @@ static enum zf_status start_trainer(char **argv, char **run, int *code, struct z
         _exit(ZF_IO);
     }
     close(ends[1]);
+    if (!poll(&(struct pollfd){.fd = ends[0], .events = POLLIN}, 1, SILENT_MS))
+        fprintf(stderr, "zenflow-console: starting %s ...\n", cfg); /* large models take a while; one that is there already does not */
     enum zf_status s = read_start(ends[0], run, e);
     while (waitpid(child, &status, 0) < 0 && errno == EINTR) continue;
     sigaction(SIGINT, &before, NULL);
@@ -195,7 +210,7 @@ static enum zf_status launch_run(int argc, char **argv, struct zf_console_option
 {
     struct zf_surroundings around;
     const char *cfg = "run.cfg";
-    char *run = NULL, **with = calloc((size_t)argc + 2, sizeof *with);
+    char word[ZF_SHELL_WORD], *run = NULL, **with = calloc((size_t)argc + 2, sizeof *with);
     if (!with) return zf_fail_memory(e, "arguments");
     memcpy(with, argv, (size_t)argc * sizeof *with);
     with[1] = (char *)(size_t) "--detach"; /* before a `--` */
@@ -206,14 +221,16 @@ static enum zf_status launch_run(int argc, char **argv, struct zf_console_option
     zf_surroundings_read(&around);
     char *warning = zf_surroundings_warning(&around, cfg);
     if (warning) fprintf(stderr, "zenflow-console: note: %s\n", warning);
-    fprintf(stderr, "zenflow-console: starting %s ...\n", cfg); /* large models take a while */
-    enum zf_status s = start_trainer(with, &run, code, e);
+    enum zf_status s = start_trainer(with, cfg, &run, code, e);
     o->notice = warning;
     if (!s && !*code && interrupted) {
         *code = ZF_STOPPED;
-        s = zf_fail(e, ZF_STOPPED, run, "interrupted while it started; its trainer ends in order: `zenflow-console status %s`", run);
+        s = zf_fail(e, ZF_STOPPED, run, "interrupted while it started; its trainer ends in order: `zenflow-console status %s`",
+                    zf_shell_word(word, run));
     } else if (!s && !*code) {
-        s = show_run(run, o, true, code, e);
+        char *plain = plain_path(run);
+        s = show_run(plain ? plain : run, o, true, code, e);
+        free(plain);
     }
     free(warning);
     free(with);

@@ -22,6 +22,8 @@ struct zf_surroundings {
     char cgroup[512];           /* the last line of /proc/self/cgroup */
     bool kills, lingers;        /* KillUserProcesses; loginctl enable-linger */
 };
+/* The last KillUserProcesses of a configuration file, or of a folder's *.conf; as it was before if there is none. */
+bool zf_logind_kills(const char *place, bool before);
 void zf_surroundings_read(struct zf_surroundings *s);
 /* What to say, with the command that avoids it; NULL: nothing to say (or no memory). To be freed. */
 char *zf_surroundings_warning(const struct zf_surroundings *s, const char *cfg);

@@ -113,9 +113,7 @@ static void panels(const struct zf_view *v, struct zf_rect area, struct zf_rect 
     if (area.rows < 1 || one < 0) return;
     place(&g, v, area.cols, area.rows, -1);
     if ((unsigned)v->focus < ZF_PANELS && v->shown[v->focus] && g.where[v->focus] < 0) place(&g, v, area.cols, area.rows, (int)v->focus);
-    bool any = false;
-    for (int i = 0; i < ZF_PANELS; i++) any |= g.where[i] >= 0;
-    if (!any || v->zoomed >= 0 || area.rows < zf_panel_table[ZF_PANEL_LOSS].least_rows) {
+    if (g.where[one] < 0 || v->zoomed >= 0 || area.rows < zf_panel_table[ZF_PANEL_LOSS].least_rows) {
         panel[one] = area;
         return;
     }

@@ -8,6 +8,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/show.h"
 #include "core/session/lock.h"
 #include "core/telemetry/jsonl.h"
 #include "core/wire/wire.h"
@@ -255,8 +256,7 @@ static bool answer(struct zf_feed *feed, struct zf_answer *out)
 
 static double now(const struct zf_feed *feed)
 {
-    const struct live *l = of(feed);
-    return l->clock.at > 0 ? zf_feed_now(&l->clock) : l->clock.time;
+    return zf_feed_now(&of(feed)->clock);
 }
 
 static void close_it(struct zf_feed *feed)
@@ -279,6 +279,7 @@ static const struct zf_feed_type type = {take, fd, wait_for, ask, answer, now, c
 static enum zf_status connect_it(struct live *l, struct zf_err *e)
 {
     struct zf_lock_record holder;
+    char word[ZF_SHELL_WORD];
     double until = zf_clock() + PATIENCE_S;
     while (zf_lock_look(l->run, &holder) == ZF_LOCK_LIVE) {
         if (zf_lock_elsewhere(&holder))
@@ -296,7 +297,8 @@ static enum zf_status connect_it(struct live *l, struct zf_err *e)
         if (s != ZF_BUSY || zf_clock() > until) return s;
         usleep(20000);
     }
-    return zf_fail(e, ZF_BUSY, l->run, "no trainer is at work on it; `zenflow-console status %s` shows how it ended", l->run);
+    return zf_fail(e, ZF_BUSY, l->run, "no trainer is at work on it; `zenflow-console status %s` shows how it ended",
+                   zf_shell_word(word, l->run));
 }
 
 enum zf_status zf_feed_live(struct zf_feed **out, const char *run, struct zf_err *e)

@@ -4,11 +4,13 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
+#include "core/base/show.h"
 #include "core/session/journal.h"
 #include "core/session/lock.h"
 #include "core/telemetry/jsonl.h"
 
 #include <fcntl.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,6 +142,9 @@ char *zf_outcome(const char *run, bool ended, uint64_t step, int *code)
         if (*code != ZF_OK && *code != ZF_STOPPED) put_error(to, run, end);
     } else {
         *code = ZF_BUSY;
+        json_t *newest = step ? NULL : last_in(run, "metrics.jsonl", "step"); /* the lock is some seconds behind */
+        if (newest) step = (uint64_t)fmax(0, zf_json_number(newest, "step", 0));
+        json_decref(newest);
         zf_lock_explain(&holder, step, why, sizeof why);
         if (why[0] >= 'a' && why[0] <= 'z') why[0] -= 32;
         fprintf(to, "%s.", why);
@@ -154,24 +159,40 @@ char *zf_outcome(const char *run, bool ended, uint64_t step, int *code)
     return text;
 }
 
-char *zf_farewell(const char *run, bool ended, uint64_t step)
+char *zf_outcome_told(const char *run, const struct zf_history *h, int *code)
+{
+    const struct ending *how = ending_of(h->end_reason);
+    char *text = NULL;
+    *code = how ? how->code : ZF_NUMERIC;
+    if (asprintf(&text, "The run has ended at step %llu (%s).%s%s%s", (unsigned long long)h->step, h->end_reason,
+                 zf_directory_exists(run) ? "" : " It is not in ", zf_directory_exists(run) ? "" : run,
+                 zf_directory_exists(run) ? "" : " any more: renamed, or taken away.") < 0)
+        return NULL;
+    return text;
+}
+
+char *zf_farewell(const char *run, bool ended, uint64_t step, const char *known)
 {
     int code = ZF_BUSY;
     size_t size;
-    char name[300] = "", *text = NULL, *outcome = zf_outcome(run, ended, step, &code);
+    char name[300] = "", quoted[ZF_SHELL_WORD], *text = NULL, *outcome = zf_outcome(run, ended, step, &code);
+    const char *word = zf_shell_word(quoted, run);
     newest(run, "checkpoint", "checkpoints", name, sizeof name);
     FILE *to = open_memstream(&text, &size);
     if (to) {
-        fprintf(to, "%s: %s\n", run, outcome ? outcome : "its trainer is gone without a word");
-        if (code == ZF_OK)
+        zf_show(to, run);
+        fprintf(to, ": %s\n", outcome ? outcome : known ? known : "its trainer is gone without a word");
+        if (!zf_directory_exists(run))
+            fputs("`zenflow-console list` shows the runs that are there\n", to);
+        else if (code == ZF_OK)
             fprintf(to,
                     "`zenflow-console generate %s --prompt TEXT` lets its model speak; `zenflow-console replay %s` shows the run again\n",
-                    run, run);
+                    word, word);
         else if ((code == ZF_STOPPED || code == ZF_BUSY) && *name)
-            fprintf(to, "to go on from %s: `zenflow-console %s/run.cfg`\n", name, run);
+            fprintf(to, "to go on from %s: `zenflow-console %s/run.cfg`\n", name, word);
         else
-            fprintf(to, "`zenflow-console status %s` tells where it stands, `zenflow-console replay %s` shows how it came to that\n", run,
-                    run);
+            fprintf(to, "`zenflow-console status %s` tells where it stands, `zenflow-console replay %s` shows how it came to that\n", word,
+                    word);
     }
     free(outcome);
     if (!to || !fclose(to)) return text;

@@ -8,19 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const char *const panel_words[ZF_PANELS] = {
-#define X(name, word) #word,
-    ZF_PANEL_MAP(X)
-#undef X
-};
+#include <sys/stat.h>
 
 int zf_app_panel(const char *name)
 {
     if (name[0] >= '1' && name[0] < '1' + ZF_PANELS && !name[1]) return name[0] - '1';
-    for (int i = 0; i < ZF_PANELS; i++)
-        if (!strcmp(name, panel_words[i])) return i;
-    return -1;
+    size_t i = zf_name_index(name, zf_panel_words, ZF_PANELS);
+    return i < ZF_PANELS ? (int)i : -1;
 }
 
 /* The names of something, as a refusal shows them. */
@@ -36,13 +30,20 @@ static enum zf_status unknown(const char *what, const char *name, const char *co
 static enum zf_status find_panel(const struct zf_command *c, int *panel, struct zf_err *e)
 {
     *panel = zf_app_panel(c->word[0]);
-    return *panel >= 0 ? ZF_OK : unknown("panel", c->word[0], panel_words, ZF_PANELS, e);
+    return *panel >= 0 ? ZF_OK : unknown("panel", c->word[0], zf_panel_words, ZF_PANELS, e);
 }
 
 static void focus_on_something(struct zf_view *v)
 {
     for (int i = 0; i < ZF_PANELS && !v->shown[v->focus]; i++)
         if (v->shown[i]) v->focus = (enum zf_panel_id)i;
+}
+
+/* Shown, but not on the screen: there was no room. */
+static bool has_no_place(const struct zf_app *a, int id)
+{
+    struct zf_layout l = zf_layout_of(&a->v, a->c.cols, a->c.rows, ZF_MESSAGE_ROWS);
+    return a->c.cols && a->v.shown[id] && a->v.zoomed < 0 && !l.panel[id].rows;
 }
 
 static enum zf_status panel(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
@@ -52,7 +53,7 @@ static enum zf_status panel(struct zf_app *a, const struct zf_command *c, struct
     if (!c->count) {
         char list[256] = "";
         for (int i = 0; i < ZF_PANELS; i++)
-            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d %s%s", i ? "  " : "", i + 1, panel_words[i],
+            snprintf(list + strlen(list), sizeof list - strlen(list), "%s%d %s%s", i ? "  " : "", i + 1, zf_panel_words[i],
                      a->v.shown[i] ? "" : " (hidden)");
         zf_app_say(a, ZF_STYLE_TEXT, "%s", list);
         return ZF_OK;
@@ -65,6 +66,10 @@ static enum zf_status panel(struct zf_app *a, const struct zf_command *c, struct
         return ZF_OK;
     }
     ZF_TRY(find_panel(c, &id, e));
+    if (has_no_place(a, id)) { /* it is to be seen: what is in focus has a place */
+        a->v.focus = (enum zf_panel_id)id;
+        return ZF_OK;
+    }
     if (a->v.zoomed >= 0 && a->v.zoomed != id) { /* another one in its place: what is zoomed stays so */
         a->v.shown[id] = true;
         a->v.zoomed = id;
@@ -110,8 +115,7 @@ static enum zf_status smooth(struct zf_app *a, const struct zf_command *c, struc
 static enum zf_status scale(struct zf_app *a, const struct zf_command *c, struct zf_err *e)
 {
     static const char *const words[] = {"log", "linear", "fixed", "relative"};
-    enum { LOG, LINEAR, FIXED, RELATIVE };
-    size_t i = 0;
+    enum { LOG, LINEAR, FIXED, SCALES = sizeof words / sizeof *words };
     if (!c->count) {
         if (a->v.focus == ZF_PANEL_CHANNELS)
             a->v.fixed_scale = !a->v.fixed_scale;
@@ -120,8 +124,8 @@ static enum zf_status scale(struct zf_app *a, const struct zf_command *c, struct
         return ZF_OK;
     }
     const char *word = !strcmp(c->word[0], "lin") ? "linear" : c->word[0];
-    while (i <= RELATIVE && strcmp(word, words[i])) i++;
-    if (i > RELATIVE) return unknown("scale", word, words, sizeof words / sizeof *words, e);
+    size_t i = zf_name_index(word, words, SCALES);
+    if (i == SCALES) return unknown("scale", word, words, SCALES, e);
     if (i <= LINEAR)
         a->v.log_scale = i == LOG;
     else
@@ -133,12 +137,11 @@ static enum zf_status scale(struct zf_app *a, const struct zf_command *c, struct
 static enum zf_status choose(const struct zf_command *c, const char *what, const char *const *names, size_t count, unsigned *at,
                              struct zf_err *e)
 {
-    size_t i = 0;
     if (!c->count) {
         *at = (*at + 1) % (unsigned)count;
         return ZF_OK;
     }
-    while (i < count && strcmp(c->word[0], names[i])) i++;
+    size_t i = zf_name_index(c->word[0], names, count);
     if (i == count) return unknown(what, c->word[0], names, count, e);
     *at = (unsigned)i;
     return ZF_OK;
@@ -149,7 +152,8 @@ static enum zf_status theme(struct zf_app *a, const struct zf_command *c, struct
     unsigned at = a->v.scheme;
     ZF_TRY(choose(c, "theme", zf_scheme_names, ZF_SCHEMES, &at, e));
     a->v.scheme = (enum zf_scheme)at;
-    zf_app_say(a, ZF_STYLE_TEXT, "theme %s", zf_scheme_names[at]);
+    zf_app_say(a, ZF_STYLE_TEXT, "theme %s%s", zf_scheme_names[at],
+               a->colours || at == ZF_SCHEME_MONO ? "" : ", where there are colours: NO_COLOR is set, or this terminal has none");
     return ZF_OK;
 }
 
@@ -163,14 +167,15 @@ static enum zf_status glyphs(struct zf_app *a, const struct zf_command *c, struc
 }
 
 /* Asked for once more, with a yes. */
-static void ask_to_replace(struct zf_app *a, const struct zf_command *c, const char *path)
+static void ask_to_replace(struct zf_app *a, const struct zf_command *c, const char *path, bool link)
 {
-    char *question = NULL, *command = zf_command_join((const char *const[]){"write!", c->word[0], c->word[1]}, 3);
-    free(a->dialog_command);
-    if (!command || asprintf(&a->dialog_command, ":%s", command) < 0) a->dialog_command = NULL;
+    char *question = NULL, *own = NULL, *command = zf_command_join((const char *const[]){"write!", c->word[0], c->word[1]}, 3);
+    if (command && asprintf(&own, ":%s", command) < 0) own = NULL;
+    if (own && asprintf(&question, "%s is there already%s. Replace it?", path, link ? ", a link: what it leads to stays as it is" : "") < 0)
+        question = NULL;
+    if (question) zf_app_offer(a, ZF_DIALOG_ASK, "write", question, own);
     free(command);
-    if (a->dialog_command && asprintf(&question, "%s is there already. Replace it?", path) >= 0)
-        zf_app_show(a, ZF_DIALOG_ASK, "write", question);
+    free(own);
     free(question);
 }
 
@@ -184,11 +189,16 @@ static enum zf_status write_file(struct zf_app *a, const struct zf_command *c, s
         return zf_fail(e, ZF_USAGE, NULL, "the file is missing; `write PANEL FILE` is expected, FILE ending in .csv, .npy, .svg or .txt");
     char *path = !strncmp(file, "~/", 2) && home ? zf_path_join(home, file + 2) : strdup(file);
     enum zf_status s = path ? ZF_OK : zf_fail_memory(e, file);
-    if (!s && !c->yes && zf_file_exists(path)) {
-        ask_to_replace(a, c, path);
+    struct stat st;
+    bool there = !s && !lstat(path, &st), link = there && S_ISLNK(st.st_mode);
+    if (there && !link && !S_ISREG(st.st_mode)) {
+        s = zf_fail(e, ZF_USAGE, path, "it is there and no file%s; another name is expected",
+                    S_ISDIR(st.st_mode) ? ", but a directory" : "");
+    } else if (there && !c->yes) {
+        ask_to_replace(a, c, path, link);
     } else if (!s) {
         s = zf_write_panel(&a->v, (enum zf_panel_id)id, path, e);
-        if (!s) zf_app_say(a, ZF_STYLE_GOOD, "%s: written, as %s shows it", path, panel_words[id]);
+        if (!s) zf_app_say(a, ZF_STYLE_GOOD, "%s: written, as %s shows it", path, zf_panel_words[id]);
     }
     free(path);
     return s;

@@ -10,15 +10,16 @@ struct zf_table {
     const char *const *column; /* [columns], constants, or owned in `names` */
     size_t columns, rows, room;
     double *cell;
-    char **text;  /* [rows], owned; NULL: none */
-    char **names; /* owned column names, if they are not constants */
-    bool failed;  /* no memory */
+    char **text;                     /* [rows], owned; NULL: none */
+    char **names;                    /* owned column names, if they are not constants */
+    const char *const *const *words; /* [columns]: what a column's numbers stand for, where they are read by people; NULL: numbers */
+    bool failed;                     /* no memory */
 };
 void zf_table_free(struct zf_table *t);
 void zf_table_row(struct zf_table *t, const double *cells, const char *text); /* copies */
 
 struct zf_panel {
-    const char *name, *title;
+    const char *title;
     int least_cols, least_rows; /* below that it is not shown unless alone */
     int weight;                 /* of the rows that are left over */
     /* Inside its frame. title, note: of the frame, at most size bytes each; may be left as they are. */
@@ -26,6 +27,7 @@ struct zf_panel {
     void (*frame)(const struct zf_view *v, char *title, char *note, size_t size);
     void (*table)(const struct zf_view *v, struct zf_table *out);
     uint64_t (*scrolls)(const struct zf_view *v, struct zf_rect r); /* how far; NULL: it is no list */
+    bool filters;                                                   /* a filter of the view shows a part of it */
 };
 extern const struct zf_panel zf_panel_table[ZF_PANELS];
 

@@ -185,7 +185,7 @@ void zf_plot_spans(struct zf_plot *p, const struct zf_series *s, unsigned style)
 {
     int before = -1, top_before = 0, low_before = 0, last_before = 0;
     for (int x = 0; x < p->dots.cols; x++) {
-        struct zf_span steps;
+        struct zf_step_range steps;
         if (!zf_piece_steps(p->first, p->last, x, p->dots.cols, &steps)) continue;
         if (!s->used || steps.from > s->newest) break;
         struct zf_bucket b = zf_series_between(s, steps.from, steps.to);
@@ -211,7 +211,7 @@ void zf_plot_smooth(struct zf_plot *p, const struct zf_series *s, uint64_t n, un
     if (!mean) return;
     zf_series_smooth(s, n, p->first, p->last, mean, count);
     for (size_t i = 0; i < count; i++) {
-        struct zf_span at;
+        struct zf_step_range at;
         zf_piece_steps(p->first, p->last, (int)i, (int)count, &at);
         if (!isfinite(mean[i])) continue;
         if (at.from > s->newest) break;
@@ -238,13 +238,15 @@ void zf_plot_dots(struct zf_plot *p)
 
 void zf_plot_points(struct zf_plot *p, const struct zf_series *s, uint32_t glyph, unsigned style)
 {
-    for (int x = 0; x < p->area.cols; x++) {
-        struct zf_span steps;
-        if (!zf_piece_steps(p->first, p->last, x, p->area.cols, &steps)) continue;
+    enum { APART = 4 }; /* columns: closer ones would hide the curves; from the left, so that they stand still */
+    for (int x = 0, free_from = 0; x < p->area.cols; x++) {
+        struct zf_step_range steps;
+        if (x < free_from || !zf_piece_steps(p->first, p->last, x, p->area.cols, &steps)) continue;
         struct zf_bucket b = zf_series_between(s, steps.from, steps.to);
         if (!b.count) continue;
         int at = cell_col(p, steps.from);
         zf_put(p->c, p->area, at, cell_row(p, (double)b.last), glyph, style);
+        free_from = x + APART;
     }
 }
 
@@ -252,7 +254,7 @@ void zf_plot_trouble(struct zf_plot *p, const struct zf_series *s)
 {
     double top = p->log ? pow(10, p->most) : p->most;
     for (int x = 0; x < p->area.cols; x++) {
-        struct zf_span steps;
+        struct zf_step_range steps;
         if (!zf_piece_steps(p->first, p->last, x, p->area.cols, &steps)) continue;
         struct zf_bucket b = zf_series_between(s, steps.from, steps.to);
         if (b.bad)
@@ -262,7 +264,7 @@ void zf_plot_trouble(struct zf_plot *p, const struct zf_series *s)
     }
 }
 
-/* ---- marks, cursor ---- */
+/* ---- marks ---- */
 
 void zf_plot_marks(struct zf_plot *p, const struct zf_notes *notes)
 {
@@ -270,9 +272,9 @@ void zf_plot_marks(struct zf_plot *p, const struct zf_notes *notes)
     if (p->all.rows <= y) return;
     /* what tells more stands above the rest: errors last */
     for (int pass = 0; pass < ZF_NOTE_KINDS; pass++) {
-        static const enum zf_note_kind order[ZF_NOTE_KINDS] = {ZF_NOTE_NOTE, ZF_NOTE_SAMPLE,  ZF_NOTE_CHECKPOINT,
-                                                               ZF_NOTE_END,  ZF_NOTE_RESUME,  ZF_NOTE_CHANGE,
-                                                               ZF_NOTE_MARK, ZF_NOTE_WARNING, ZF_NOTE_ERROR};
+        static const enum zf_note_kind order[ZF_NOTE_KINDS] = {ZF_NOTE_NOTE,   ZF_NOTE_SAMPLE, ZF_NOTE_CHECKPOINT, ZF_NOTE_END,
+                                                               ZF_NOTE_RESUME, ZF_NOTE_CHANGE, ZF_NOTE_MARK,       ZF_NOTE_WARNING,
+                                                               ZF_NOTE_ERROR,  ZF_NOTE_VALID};
         const struct zf_mark *m = &zf_mark_table[order[pass]];
         if (!m->axis) continue;
         for (size_t i = 0; i < notes->count; i++) {
@@ -280,17 +282,5 @@ void zf_plot_marks(struct zf_plot *p, const struct zf_notes *notes)
             if (n->kind != order[pass] || n->step < p->first || n->step > p->last) continue;
             zf_put(p->c, p->all, x0 + cell_col(p, n->step), y, zf_mark_glyph(p->c, n->kind), m->style);
         }
-    }
-}
-
-void zf_plot_cursor(struct zf_plot *p, uint64_t step)
-{
-    if (step < p->first || step > p->last) return;
-    int x = p->area.x + cell_col(p, step);
-    for (int y = p->area.y; y < p->area.y + p->area.rows; y++) {
-        if (x < 0 || y < 0 || x >= p->c->cols || y >= p->c->rows) continue;
-        struct zf_cell *cell = &p->c->cell[(size_t)y * (size_t)p->c->cols + (size_t)x];
-        if (cell->code == ' ') cell->code = zf_glyph(p->c, 0x2502, '|');
-        cell->style = ZF_STYLE_CURSOR;
     }
 }

@@ -26,7 +26,6 @@ void zf_plot_points(struct zf_plot *p, const struct zf_series *s, uint32_t glyph
 /* Where values were no numbers ('!', top edge), or lie above the axis (an arrow there). */
 void zf_plot_trouble(struct zf_plot *p, const struct zf_series *s);
 void zf_plot_marks(struct zf_plot *p, const struct zf_notes *notes);
-void zf_plot_cursor(struct zf_plot *p, uint64_t step);
 
 /* Positions of ticks within least..most, at most `most_ticks` of them; of a logarithmic axis (limits as log10) at 1, 2, 5 times powers of
  * ten. Returns how many. */

@@ -5,6 +5,7 @@
 
 #include "tui/keys.h"
 #include "tui/prompt_history.h"
+#include "tui/prompt_inputrc.h"
 #include "tui/prompt_recall.h"
 
 #include <langinfo.h>
@@ -14,7 +15,7 @@
 
 #include <readline/readline.h>
 
-enum { LINE_MOST = 65536, MACROS_MOST = 256, MACRO_DEPTH = 4 };
+enum { LINE_MOST = 65536, MACROS_MOST = 256, MACRO_DEPTH = 4, MACRO_MOST = 16384 };
 
 static struct {
     struct zf_prompt_hooks hooks;
@@ -23,7 +24,6 @@ static struct {
     char label[32];
     int scroll; /* columns that are left of the view */
     struct {
-        unsigned char bytes[8];
         const unsigned char *at;
         size_t left;
     } key; /* what readline may take now */
@@ -37,8 +37,10 @@ static struct {
     size_t macros;
     const char *wanted; /* text of the macro whose key has just come */
     int depth;          /* macros within macros */
-    bool taking;        /* in the caller's `line` */
-    char *later;        /* set there; readline empties the line after it */
+    size_t macro_left;  /* bytes of macros that one key may still stand for */
+    char complaint[512];
+    bool taking; /* in the caller's `line` */
+    char *later; /* set there; readline empties the line after it */
     struct zf_candidates found;
     size_t found_at;   /* of those that are handed over one by one */
     size_t shown_from; /* of a match, where matches are shown */
@@ -151,6 +153,19 @@ static void replace(Keymap map, int depth)
     }
 }
 
+/* Without ~/.inputrc, where reading it might take forever. */
+static void begin_readline(void)
+{
+    bool fine = p.initialized || zf_inputrc_is_fine(p.complaint, sizeof p.complaint);
+    const char *named = getenv("INPUTRC");
+    char *kept = named ? strdup(named) : NULL;
+    if (!fine) setenv("INPUTRC", "/dev/null", 1);
+    rl_initialize();
+    if (!fine && kept) setenv("INPUTRC", kept, 1);
+    if (!fine && !kept) unsetenv("INPUTRC");
+    free(kept);
+}
+
 static void set_readline(void)
 {
     rl_readline_name = "zenflow"; /* `$if zenflow` in ~/.inputrc */
@@ -167,7 +182,7 @@ static void set_readline(void)
     rl_completion_display_matches_hook = show_matches;
     rl_completer_word_break_characters = "\n";
     rl_completer_quote_characters = NULL;
-    rl_initialize();
+    begin_readline();
     if (!p.initialized) {
         replace(emacs_standard_keymap, 8);
         replace(vi_insertion_keymap, 8);
@@ -283,9 +298,12 @@ static void take_macro(void)
 {
     const char *text = p.wanted;
     p.wanted = NULL;
-    if (!text || p.depth == MACRO_DEPTH) return;
+    size_t size = text ? strlen(text) : 0;
+    if (!p.depth) p.macro_left = MACRO_MOST;
+    if (!size || size > p.macro_left || p.depth == MACRO_DEPTH) return;
+    p.macro_left -= size;
     p.depth++;
-    take_bytes((const unsigned char *)text, strlen(text));
+    take_bytes((const unsigned char *)text, size);
     p.depth--;
 }
 
@@ -300,6 +318,9 @@ static void take_key(const struct zf_key_event *e)
         return;
     } else if (e->key == 4 && !rl_end) {
         return; /* Ctrl-D on an empty line: there is no end of input here */
+    } else if (rl_end >= LINE_MOST && zf_recall_is_text(e, p.utf8) && rl_get_keymap() != vi_movement_keymap &&
+               !RL_ISSTATE(RL_STATE_MULTIKEY)) {
+        return; /* readline would note each one for undo, at a hundred times its size */
     } else if (is_bound(e) && e->key != 0xfffd && (p.utf8 || (e->key & ~(uint32_t)ZF_KEY_ALT) < 0x80 || e->key >= ZF_KEY_NONE)) {
         give_readline(e->bytes, e->size);
     }
@@ -365,6 +386,11 @@ void zf_prompt_set(const char *text)
     rl_replace_line(text, 1);
     rl_point = rl_end;
     cut_line();
+}
+
+const char *zf_prompt_complaint(void)
+{
+    return p.complaint[0] ? p.complaint : NULL;
 }
 
 bool zf_prompt_empty(void)

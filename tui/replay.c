@@ -5,6 +5,7 @@
 #include "tui/feed_impl.h"
 
 #include "core/base/clock.h"
+#include "core/session/lock.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -84,9 +85,9 @@ static double due_of(struct replay *r, double time)
 static void keep(struct replay *r, struct zf_history *h)
 {
     size_t i = (size_t)(r->tail.at / r->apart);
-    if (!i || i > KEPT || r->kept[i - 1].used || h->own.mapping) return;
+    if (!i || i > KEPT || r->kept[i - 1].used || h->mapping) return;
     struct kept *k = &r->kept[i - 1];
-    bool brief = h->own.brief;
+    bool brief = h->brief;
     zf_history_brief(h, false);
     zf_history_open(&k->h);
     k->at = r->tail.at;
@@ -102,7 +103,7 @@ static void wind(struct replay *r, struct zf_history *h, uint64_t step)
 {
     const struct kept *k = NULL;
     bool back = step < h->step;
-    uint64_t watched = h->own.watched;
+    uint64_t watched = h->watched;
     for (size_t i = 0; i < KEPT; i++)
         if (r->kept[i].used && r->kept[i].h.step <= step && (back || r->kept[i].at > r->tail.at) && (!k || r->kept[i].at > k->at))
             k = &r->kept[i];
@@ -115,7 +116,7 @@ static void wind(struct replay *r, struct zf_history *h, uint64_t step)
     r->newest = copied ? k->newest : 0;
     r->due = -1;
     h->version_of_data = version;
-    h->own.watched = watched;
+    h->watched = watched;
     if (!copied) return;
     if (r->followed && h->map.matrix < h->matrices && !strcmp(r->followed, h->matrix[h->map.matrix].name)) {
         free(r->followed); /* its columns of before are in the copy */
@@ -126,12 +127,25 @@ static void wind(struct replay *r, struct zf_history *h, uint64_t step)
     zf_feed_follow(h, &r->followed);
 }
 
+/* A recording without an end: the lock that its trainer left tells why. */
+static void tell_death(const struct replay *r, struct zf_history *h)
+{
+    struct zf_lock_record holder;
+    char why[512];
+    if (h->ended || zf_lock_look(r->run, &holder) != ZF_LOCK_DEAD) return;
+    zf_lock_explain(&holder, h->step, why, sizeof why);
+    json_t *line = json_pack("{ss sI ss}", "type", "error", "step", (json_int_t)h->step, "text", why);
+    if (line) zf_history_take(h, line);
+    json_decref(line);
+}
+
 static void ended(struct replay *r, struct zf_history *h)
 {
     r->ended = true;
     r->due = -1;
     zf_history_brief(h, false);
     set_time(r, r->newest);
+    tell_death(r, h);
 }
 
 /* Applies lines up to the first step that is after `until` or above `step`, for so many seconds of our clock. true: there is more to do. */
@@ -185,12 +199,6 @@ static enum zf_status take(struct zf_feed *feed, struct zf_history *h, double se
     return ZF_OK;
 }
 
-static int fd(const struct zf_feed *f)
-{
-    (void)f;
-    return -1;
-}
-
 static double wait_for(const struct zf_feed *feed)
 {
     const struct replay *r = of(feed);
@@ -204,12 +212,6 @@ static enum zf_status ask(struct zf_feed *f, int64_t id, const char *command, bo
     (void)f, (void)id, (void)command, (void)yes;
     return zf_fail(e, ZF_DIFFERENT, NULL,
                    "this is a recording: nobody is there to carry it out; `zenflow-console run.cfg` starts or continues a run");
-}
-
-static bool answer(struct zf_feed *f, struct zf_answer *out)
-{
-    (void)f, (void)out;
-    return false;
 }
 
 static double now(const struct zf_feed *feed)
@@ -232,7 +234,7 @@ static void close_it(struct zf_feed *feed)
     free(r);
 }
 
-static const struct zf_feed_type type = {take, fd, wait_for, ask, answer, now, close_it};
+static const struct zf_feed_type type = {.take = take, .wait = wait_for, .ask = ask, .now = now, .close = close_it};
 
 enum zf_status zf_feed_replay(struct zf_feed **out, const char *run, double speed, struct zf_err *e)
 {

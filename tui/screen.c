@@ -32,6 +32,7 @@ static struct {
     FILE *sink;
     struct zf_screen_facts facts;
     bool ansi, sync, mouse, whole, cursor;
+    bool torn; /* its windows are not of one size: nothing is drawn until they are */
     enum zf_scheme scheme;
     short pairs; /* made so far; the next one */
     int most_pairs;
@@ -183,14 +184,32 @@ static void terminal_size(int *cols, int *rows)
     if (*rows > ZF_CANVAS_MOST_ROWS) *rows = ZF_CANVAS_MOST_ROWS;
 }
 
+/* ncurses draws behind its windows' ends once it got no memory for all of them: it is asked only if there is some. */
+static bool has_memory(int cols, int rows)
+{
+    enum { WINDOWS = 4, SLACK = 1 << 18 };
+    void *tried = malloc((size_t)cols * (size_t)rows * sizeof(cchar_t) * WINDOWS + SLACK);
+    bool has = tried != NULL;
+    free(tried);
+    return has;
+}
+
+/* false: the size stays what it was, and what is drawn is cut to it. */
 static bool resize_to(int cols, int rows)
 {
     struct zf_cell *shown = calloc((size_t)cols * (size_t)rows, sizeof *shown);
-    if (!shown) return false;
+    if (!shown || !has_memory(cols, rows)) {
+        free(shown);
+        return false;
+    }
+    s.torn = cols >= LEAST_COLS && resizeterm(rows, cols) != OK;
+    if (s.torn) {
+        free(shown);
+        return false;
+    }
     free(s.shown);
     s.shown = shown;
     s.facts.cols = cols, s.facts.rows = rows;
-    if (cols >= LEAST_COLS) resizeterm(rows, cols);
     s.whole = true;
     make_sequences();
     return true;
@@ -207,6 +226,9 @@ static enum zf_status open_curses(const char *term, struct zf_err *e)
     if (!as)
         return zf_fail(e, ZF_USAGE, NULL, "TERM=%.64s is not described on this machine, nor is xterm; install terminfo or use --plain",
                        term);
+    int cols, rows;
+    terminal_size(&cols, &rows);
+    if (!has_memory(cols, rows)) return zf_fail_memory(e, "the screen");
     s.screen = new_screen(as);
     if (!s.screen) return zf_fail(e, ZF_USAGE, NULL, "ncurses cannot draw for TERM=%.64s; use --plain", as);
     set_term(s.screen);
@@ -224,7 +246,6 @@ static enum zf_status open_curses(const char *term, struct zf_err *e)
     idlok(stdscr, FALSE);
     doupdate(); /* its own way of entering; ours is in `enter` */
     empty_sink();
-    int cols, rows;
     terminal_size(&cols, &rows);
     if (!resize_to(cols, rows)) return zf_fail_memory(e, "the screen");
     ZF_TRY(zf_tty_take(s.enter, e));
@@ -365,7 +386,7 @@ bool zf_screen_draw(const struct zf_canvas *c, enum zf_scheme scheme)
     enum { WAIT_MS = 12 };
     if (!s.screen) return true;
     if (!zf_tty_flush(0)) return false;
-    if (s.facts.cols < LEAST_COLS) return true;
+    if (s.facts.cols < LEAST_COLS || s.torn) return true;
     if (scheme != s.scheme) new_scheme(scheme);
     if (s.whole) clearok(curscr, TRUE);
     put_changes(c);

@@ -2,6 +2,7 @@
 #include "tui/launch.h"
 
 #include <dirent.h>
+#include <fnmatch.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,28 +30,34 @@ static bool kills_by(const char *path, bool before)
         at += name + strspn(at + name, " \t");
         if (*at++ != '=') continue;
         at += strspn(at, " \t");
-        before = strchr("yYtT1", *at) || !strncasecmp(at, "on", 2);
+        before = (*at && strchr("yYtT1", *at)) || !strncasecmp(at, "on", 2);
     }
     if (f) fclose(f);
     return before;
 }
 
-static bool logind_kills(void)
+bool zf_logind_kills(const char *place, bool before)
 {
-    static const char *const places[] = {"/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d", "/etc/systemd/logind.conf.d"};
-    bool kills = kills_by("/etc/systemd/logind.conf", false);
-    for (size_t i = 0; i < sizeof places / sizeof *places; i++) {
-        struct dirent **list;
-        int n = scandir(places[i], &list, NULL, alphasort);
-        for (int k = 0; k < n; k++) {
-            char path[512];
-            snprintf(path, sizeof path, "%s/%s", places[i], list[k]->d_name);
-            if (strstr(list[k]->d_name, ".conf")) kills = kills_by(path, kills);
-            free(list[k]);
-        }
-        if (n >= 0) free(list);
+    struct dirent **list;
+    int n = scandir(place, &list, NULL, alphasort);
+    if (n < 0) return kills_by(place, before);
+    for (int k = 0; k < n; k++) {
+        char path[512];
+        snprintf(path, sizeof path, "%s/%s", place, list[k]->d_name);
+        if (!fnmatch("*.conf", list[k]->d_name, 0)) before = kills_by(path, before);
+        free(list[k]);
     }
-    return kills && getuid() != 0; /* root is excepted */
+    free(list);
+    return before;
+}
+
+static bool kills(void)
+{
+    static const char *const places[] = {"/etc/systemd/logind.conf", "/usr/lib/systemd/logind.conf.d", "/run/systemd/logind.conf.d",
+                                         "/etc/systemd/logind.conf.d"};
+    bool so = false;
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) so = zf_logind_kills(places[i], so);
+    return so && getuid() != 0; /* root is excepted */
 }
 
 void zf_surroundings_read(struct zf_surroundings *s)
@@ -66,7 +73,7 @@ void zf_surroundings_read(struct zf_surroundings *s)
     FILE *f = fopen("/proc/self/cgroup", "re");
     while (f && fgets(line, sizeof line, f)) memcpy(s->cgroup, line, sizeof line);
     if (f) fclose(f);
-    s->kills = logind_kills();
+    s->kills = kills();
     const struct passwd *me = getpwuid(getuid());
     snprintf(path, sizeof path, "/var/lib/systemd/linger/%s", me ? me->pw_name : "");
     s->lingers = me && access(path, F_OK) == 0;

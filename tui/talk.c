@@ -13,6 +13,7 @@
 #include <string.h>
 
 #define STATUS_EVERY 2.0 /* seconds, while no step comes */
+#define SILENCE 5.0      /* seconds in which a trainer would have answered, whatever it does */
 
 /* --- what can be told without a trainer --- */
 
@@ -59,8 +60,7 @@ static char *answer_here(const struct zf_app *a, const char *line)
             if (zf_series_at(zf_history_series(&a->h, ZF_SERIES_LOSS), a->h.step, &at, &value)) fprintf(to, ", loss %.4f", value);
             fprintf(to, "%s%s\n", a->h.ended ? "; the run has ended: " : "", a->h.ended ? a->h.end_reason : "");
         }
-        if (fclose(to)) text[0] = 0;
-        size_t n = strlen(text);
+        size_t n = fclose(to) || !text ? 0 : strlen(text);
         if (n) text[n - 1] = 0;
         if (!n) {
             free(text);
@@ -73,18 +73,29 @@ static char *answer_here(const struct zf_app *a, const char *line)
 
 /* --- there and back --- */
 
+/* Not what only asks, nor what the run itself tells: changes, pauses, files, marks, what is put off. */
+static bool is_for_the_log(const char *command, bool ok)
+{
+    struct zf_command c;
+    struct zf_err ignored;
+    bool known = !zf_command_parse(&c, command, &ignored);
+    enum zf_command_effect effect = known ? c.row->effect : ZF_EFFECT_NOTHING;
+    zf_command_free(&c);
+    return known && effect != ZF_EFFECT_NOTHING && (!ok || effect == ZF_EFFECT_STATE);
+}
+
 /* Above the prompt if it fits there, else over the panels. */
 static void show_answer(struct zf_app *a, bool ok, const char *command, const char *text)
 {
     size_t lines = 1;
     for (const char *s = text; *s; s++) lines += *s == '\n';
     char *entry = NULL;
-    if (asprintf(&entry, "%s%s %s", command, ok ? " ->" : " -> refused:", text) >= 0)
+    if (is_for_the_log(command, ok) && asprintf(&entry, "%s%s %s", command, ok ? " ->" : " -> refused:", text) >= 0)
         zf_app_log(a, "note", entry); /* a refusal is no trouble of the training */
     free(entry);
     size_t room = a->c.rows > 12 ? (size_t)a->c.rows / 3 : 4;
     if (lines > room || strlen(text) > room * (size_t)(a->c.cols > 20 ? a->c.cols : 20))
-        zf_app_show(a, ZF_DIALOG_PAGER, command, text);
+        zf_app_offer(a, ZF_DIALOG_PAGER, command, text, NULL);
     else if (ok)
         zf_app_say(a, ZF_STYLE_GOOD, "%s", *text ? text : "done");
     else
@@ -157,9 +168,10 @@ static void take_answer(struct zf_app *a, const struct zf_waiting *w, const stru
     } else if (w->purpose == ZF_FOR_OPTIONS && answer->ok) {
         take_options(a, text);
     } else if (w->purpose == ZF_FOR_PERSON && answer->ask) {
-        free(a->dialog_command);
-        a->dialog_command = strdup(w->command);
-        zf_app_show(a, ZF_DIALOG_ASK, w->command, text);
+        char *question = NULL, *how = strstr(text, ZF_TO_DO_IT);
+        if (asprintf(&question, "%.*s. Do it?", how ? (int)(how - text) : (int)strlen(text), text) >= 0)
+            zf_app_offer(a, ZF_DIALOG_ASK, w->command, question, w->command);
+        free(question);
     } else if (w->purpose == ZF_FOR_PERSON) {
         show_answer(a, answer->ok, w->command, text);
         if (!answer->ok && a->stopping && !strcmp(w->command, "stop")) a->leave_at_end = a->stopping = false;
@@ -169,7 +181,8 @@ static void take_answer(struct zf_app *a, const struct zf_waiting *w, const stru
 void zf_app_answers(struct zf_app *a)
 {
     struct zf_answer answer;
-    while (a->feed->type->answer(a->feed, &answer)) {
+    while (a->feed->type->answer && a->feed->type->answer(a->feed, &answer)) {
+        a->heard_at = zf_clock();
         for (size_t i = 0; i < a->waiting_count; i++) {
             struct zf_waiting w = a->waiting[i];
             if (w.id != answer.id) continue;
@@ -194,6 +207,9 @@ static void watch_what_is_shown(struct zf_app *a)
 
 double zf_app_curious(struct zf_app *a, double now)
 {
+    double silent = a->v.link == ZF_LINK_LIVE && now - a->heard_at > SILENCE ? now - a->heard_at : 0;
+    a->dirty |= (silent > 0) != (a->v.silent > 0);
+    a->v.silent = silent;
     if (a->v.link != ZF_LINK_LIVE) return -1;
     watch_what_is_shown(a);
     if (a->options_asked && a->waiting_count < ZF_WAITING_MOST / 2) {
@@ -220,7 +236,7 @@ void zf_app_news(struct zf_app *a)
     static const unsigned looks[ZF_NOTE_KINDS] = {
         [ZF_NOTE_ERROR] = ZF_STYLE_BAD, [ZF_NOTE_WARNING] = ZF_STYLE_WARN, [ZF_NOTE_CHANGE] = ZF_STYLE_MARK}; /* 0: not told */
     const struct zf_notes *n = &a->h.notes;
-    uint64_t fresh = n->added - (n->added < a->notes_seen ? 0 : a->notes_seen); /* all of them, when it was begun anew */
+    uint64_t fresh = n->added - a->notes_seen; /* more than there are, when it was begun anew with less */
     size_t from = n->count - (fresh < n->count ? (size_t)fresh : n->count);
     for (size_t i = from; i < n->count; i++)
         if (n->list[i].kind == ZF_NOTE_RESUME) from = i;

@@ -43,7 +43,6 @@ static const struct row looks[ZF_STYLES] = {
     [ZF_STYLE_UPLOAD]   = {{177,           90,            133},          {5,       ON(0, 6), 5},        0, 0, B},
     [ZF_STYLE_BUSY]     = {{114,           28,            32},           {2,       4,        OWN},      0, 0, 0},
     [ZF_STYLE_FORWARD]  = {{80,            24,            32},           {6,       4,        ON(7, 4)}, 0, 0, 0},
-    [ZF_STYLE_BACKWARD] = {{141,           91,            133},          {5,       5,        5},        0, 0, B},
     [ZF_STYLE_COPY]     = {{186,           94,            244},          {3,       ON(0, 6), ON(0, 7)}, 0, 0, U},
     [ZF_STYLE_STALL]    = {{203,           160,           ON(16, 208)},  {9,       1,        ON(7, 1)}, B, B, B | R},
 };

@@ -63,7 +63,11 @@ static enum zf_status csv(FILE *to, const struct zf_table *t, const char *path, 
     for (size_t row = 0; row < t->rows; row++) {
         for (size_t i = 0; i < t->columns; i++) {
             if (i) putc(',', to);
-            put_number(to, t->cell[row * t->columns + i]);
+            double x = t->cell[row * t->columns + i];
+            if (t->words && t->words[i])
+                put_text(to, t->words[i][(size_t)x]);
+            else
+                put_number(to, x);
         }
         if (text && t->columns) putc(',', to);
         if (text) put_text(to, t->text[row] ? t->text[row] : "");
@@ -176,7 +180,7 @@ static enum zf_status write_numbers(const struct zf_view *v, enum zf_panel_id id
     if (t.failed)
         s = zf_fail_memory(e, "a panel's numbers");
     else if (!t.rows)
-        s = zf_fail(e, ZF_USAGE, path, "the panel `%s` has no data yet; nothing was written", zf_panel_table[id].name);
+        s = zf_fail(e, ZF_USAGE, path, "the panel `%s` has no data yet; nothing was written", zf_panel_words[id]);
     else if (!(to = open_memstream(&text, &size)))
         s = zf_fail_memory(e, "a panel's numbers");
     else

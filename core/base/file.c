@@ -123,7 +123,7 @@ enum zf_status zf_file_begin(struct zf_replacement *out, const char *path, struc
     }
     out->fd = open(out->beside, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (out->fd >= 0) return ZF_OK;
-    zf_fail_errno(e, out->beside, "cannot create it");
+    zf_fail_errno(e, path, "cannot create it");
     free(out->beside);
     out->beside = NULL;
     return e->code;
@@ -133,8 +133,8 @@ enum zf_status zf_file_end(struct zf_replacement *r, enum zf_status s, struct zf
 {
     char *directory = zf_path_directory(r->path);
     if (!s && !directory) s = zf_fail_memory(e, r->path);
-    if (!s && fsync(r->fd)) s = zf_fail_errno(e, r->beside, "cannot sync it");
-    if (close(r->fd) && !s) s = zf_fail_errno(e, r->beside, "cannot close it");
+    if (!s && fsync(r->fd)) s = zf_fail_errno(e, r->path, "cannot sync it");
+    if (close(r->fd) && !s) s = zf_fail_errno(e, r->path, "cannot close it");
     if (!s && rename(r->beside, r->path)) s = zf_fail_errno(e, r->path, "cannot rename %s to it", r->beside);
     if (s)
         unlink(r->beside);
@@ -149,7 +149,7 @@ enum zf_status zf_file_write_atomic(const char *path, const void *data, size_t s
 {
     struct zf_replacement r;
     ZF_TRY(zf_file_begin(&r, path, e));
-    return zf_file_end(&r, zf_write_all(r.fd, data, size, r.beside, e), e);
+    return zf_file_end(&r, zf_write_all(r.fd, data, size, path, e), e);
 }
 
 enum zf_status zf_file_copy(const char *from, const char *to, struct zf_err *e)

@@ -84,6 +84,40 @@ void zf_show_lines(FILE *to, const char *text, size_t size)
     show(to, text, size, true);
 }
 
+/* One character of it; returns its size. */
+static size_t shell_one(char to[4 * ZF_SHOWN], const char *s, size_t size, bool escapes)
+{
+    if (!escapes && *s == '\'') return (size_t)snprintf(to, 4 * ZF_SHOWN, "'\\''");
+    if (escapes && (*s == '\'' || *s == '\\')) return (size_t)snprintf(to, 4 * ZF_SHOWN, "\\%c", *s);
+    size_t n = zf_utf8_length((const unsigned char *)s, size, NULL), done = 0;
+    if (n && is_harmless(zf_utf8_decode((const unsigned char *)s, n))) return (size_t)snprintf(to, 4 * ZF_SHOWN, "%.*s", (int)n, s);
+    for (size_t i = 0; i < (n ? n : 1); i++) done += (size_t)snprintf(to + done, 4 * ZF_SHOWN - done, "\\x%02x", (unsigned char)s[i]);
+    return done;
+}
+
+char *zf_shell_word(char to[ZF_SHELL_WORD], const char *name)
+{
+    static const char bare[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+,:@%=-";
+    size_t size = strlen(name), n = 0, used;
+    bool quotes = !size || name[strspn(name, bare)], escapes = false;
+    char one[4 * ZF_SHOWN];
+    for (size_t at = 0; at < size; at += used) { /* what may not be shown as it is */
+        zf_text_show_one(one, name + at, size - at, &used);
+        escapes |= memcmp(one, name + at, used) != 0;
+    }
+    n = (size_t)snprintf(to, ZF_SHELL_WORD, "%s", !quotes ? "" : escapes ? "$'" : "'");
+    for (size_t at = 0; at < size; at += used) {
+        size_t length = shell_one(one, name + at, size - at, escapes),
+               left = zf_utf8_length((const unsigned char *)name + at, size - at, NULL);
+        used = left ? left : 1;
+        if (n + length + 2 > ZF_SHELL_WORD) return strcpy(to, "RUN");
+        memcpy(to + n, one, length);
+        n += length;
+    }
+    strcpy(to + n, quotes ? "'" : "");
+    return to;
+}
+
 void zf_show_terminal(FILE *to, const char *text, size_t size)
 {
     if (isatty(fileno(to)))

@@ -21,4 +21,9 @@ void zf_show_lines(FILE *to, const char *text, size_t size);                    
 /* What is for programs, too: its very bytes, but on a terminal as zf_show_lines does. */
 void zf_show_terminal(FILE *to, const char *text, size_t size);
 
+/* A name in a command that is suggested, as a shell needs it: quoted where that is needed, harmless; RUN where there is no room for it.
+ * Returns `to`. */
+enum { ZF_SHELL_WORD = 1024 };
+char *zf_shell_word(char to[ZF_SHELL_WORD], const char *name);
+
 #endif

@@ -204,6 +204,19 @@ static void set_lanes(json_t *o, struct zf_trainer *t, double seconds)
     if (s->adam_seconds > 0) json_object_set_new(o, "adam_gb_s", zf_json_real(1e-9 * s->adam_bytes / s->adam_seconds));
 }
 
+/* Lines that are lost are told to whoever looks now, and that there is room again. */
+static void tell_lost(struct zf_trainer *t)
+{
+    size_t lost = zf_metrics_dropped(t->metrics);
+    bool now = lost > t->lost.seen;
+    if (now && !t->lost.told)
+        zf_record_text(t, "warning", "metrics.jsonl cannot be written, lines are lost: %s; training goes on", zf_metrics_why(t->metrics));
+    if (!now && t->lost.told)
+        zf_record_text(t, "note", "metrics.jsonl is written again; %zu line%s lost", lost, lost == 1 ? " is" : "s are");
+    t->lost.told = now;
+    t->lost.seen = zf_metrics_dropped(t->metrics);
+}
+
 void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r)
 {
     bool last = r->step == t->setup->steps;
@@ -244,6 +257,7 @@ void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r)
                                           .eta = r->eta,
                                           .skipped = t->skipped},
                   zf_clock(), last);
+    tell_lost(t);
 }
 
 void zf_record_valid(struct zf_trainer *t, const struct zf_valid_record *r)

@@ -38,6 +38,10 @@ struct zf_trainer {
     struct zf_journal *journal;
     struct zf_session *session;
     struct zf_metrics *metrics;
+    struct { /* of its lines */
+        size_t seen;
+        bool told;
+    } lost;
     struct zf_plain plain;
     FILE *log;      /* RUN/trainer.log; NULL: it could not be opened */
     double began;   /* clock: this process' training */

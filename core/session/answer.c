@@ -135,6 +135,7 @@ static void put_change(FILE *to, const json_t *entry)
                 zf_json_shown(json_object_get(one, "old"), old, sizeof old), zf_json_shown(json_object_get(one, "new"), new, sizeof new));
     }
     if (!list) fputs(zf_json_text(entry, "command", "?"), to);
+    if (json_is_true(json_object_get(json_object_get(entry, "why"), "undo"))) fputs(", by undo", to);
     put_author(to, zf_json_text(entry, "user", ""), zf_json_text(entry, "by", "?"));
 }
 

@@ -125,13 +125,14 @@ static enum zf_status list_changes(struct zf_changes *c, const struct zf_options
     return ZF_OK;
 }
 
-/* Multiplying these by more asks. */
+/* Multiplying these by more asks; so does dividing, where that undoes as much. */
 static const struct {
     enum zf_option_id id;
     double most;
+    bool divided;
     const char *warning;
-} big[] = {{ZF_OPT_learning_rate, 10, ""},
-           {ZF_OPT_update_interval, 4, ", and training is known to bear windows of up to 16 steps; longer ones can set it back"}};
+} big[] = {{ZF_OPT_learning_rate, 10, true, ""},
+           {ZF_OPT_update_interval, 4, false, ", and training is known to bear windows of up to 16 steps; longer ones can set it back"}};
 
 static void questions(struct zf_changes *c, const struct zf_options *now, const struct zf_change_place *place)
 {
@@ -143,6 +144,11 @@ static void questions(struct zf_changes *c, const struct zf_options *now, const 
         if (before > 0 && after > before * big[i].most * (1 + 1e-9))
             n += (size_t)snprintf(c->ask + n, sizeof c->ask - n, "%s%s grows to %.4g times what it is (more than %g)%s", n ? "; " : "",
                                   row->name, after / before, big[i].most, big[i].warning);
+        char part[32] = "0";
+        if (after > 0) snprintf(part, sizeof part, "1/%.4g", before / after);
+        if (big[i].divided && before > after * big[i].most * (1 + 1e-9))
+            n += (size_t)snprintf(c->ask + n, sizeof c->ask - n, "%s%s falls to %s of what it is (less than 1/%g)", n ? "; " : "",
+                                  row->name, part, big[i].most);
     }
     if (c->wanted.steps != now->steps && c->wanted.steps && (uint64_t)c->wanted.steps <= place->step && n < sizeof c->ask)
         snprintf(c->ask + n, sizeof c->ask - n, "%sstep %" PRIu64 " is done: the run would end now", n ? "; " : "", place->step);

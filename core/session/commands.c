@@ -125,7 +125,9 @@ static enum zf_status read_arguments(struct zf_command *c, char *at, struct zf_e
         break;
     case ZF_ARGS_PANEL_FILE:
         ZF_TRY(add_unquoted(c, next_word(&at), e));
-        ZF_TRY(add_unquoted(c, rest_of(at), e));
+        word = rest_of(at);
+        if (word && word[0] != '"' && word[strcspn(word, " \t")]) return usage(c, e, "too many words (a name with blanks needs quotes)");
+        ZF_TRY(add_unquoted(c, word, e));
         break;
     case ZF_ARGS_STEP_COMMAND:
         if ((word = next_word(&at))) {
@@ -231,16 +233,21 @@ char *zf_command_join(const char *const *words, size_t count)
     size_t size;
     FILE *to = open_memstream(&text, &size);
     if (!to) return NULL;
-    if (count) snprintf(name, sizeof name, "%.*s", (int)strcspn(words[0], "!"), words[0]);
-    const struct zf_command_row *row = zf_command_find(name);
+    size_t first = 0; /* word of the command whose arguments follow: that of `at STEP COMMAND` */
+    const struct zf_command_row *row = NULL;
+    for (bool later = true; later && first < count; first += later ? 2 : 0) {
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(words[first], "!"), words[first]);
+        row = zf_command_find(name);
+        later = row && row->arguments == ZF_ARGS_STEP_COMMAND;
+    }
     bool path = row && row->arguments == ZF_ARGS_PATH;
     for (size_t i = 0; i < count; i++) {
         if (i) putc(' ', to);
-        if (path && i == 1 && words[1][0] != '/' && strcmp(row->name, "load") != 0 && (here = getcwd(NULL, 0))) {
+        if (path && i == first + 1 && words[i][0] != '/' && strcmp(row->name, "load") != 0 && (here = getcwd(NULL, 0))) {
             fprintf(to, "%s/", here);
             free(here);
         }
-        put_word(to, words[i], i ? quoting_of(row) : AS_IT_IS);
+        put_word(to, words[i], i > first ? quoting_of(row) : AS_IT_IS);
     }
     bool failed = ferror(to);
     if (!fclose(to) && !failed) return text;

@@ -57,6 +57,9 @@ extern const struct zf_command_row zf_command_table[ZF_COMMANDS];
 
 enum { ZF_COMMAND_WORDS = 256 };
 
+/* Ends the question of what asks, for those who cannot be asked; the console, which can, leaves it out. */
+#define ZF_TO_DO_IT "; to do it say yes"
+
 struct zf_command {
     const struct zf_command_row *row;
     enum zf_command_id id;

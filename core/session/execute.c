@@ -78,7 +78,7 @@ static enum zf_status journal(struct zf_session *s, const char *type, uint64_t f
 
 static void refuse_unwritten(struct zf_verdict *v, const struct zf_err *e)
 {
-    zf_verdict_set(v, false, "refused: it cannot be written down (%s: %s); nothing was changed, training goes on", e->where, e->message);
+    zf_verdict_set(v, false, "it cannot be written down (%s: %s); nothing was changed, training goes on", e->where, e->message);
 }
 
 /* --- changes of options --- */
@@ -144,8 +144,8 @@ bool zf_session_push_undo(struct zf_session *s, char *stolen)
 }
 
 /* Checked, durable, done: in this order. *done: it was. `list` is for the records. */
-static enum zf_status carry_out(struct zf_session *s, const struct zf_changes *c, const struct zf_author *who, struct zf_verdict *v,
-                                bool *done, struct zf_err *e)
+static enum zf_status carry_out(struct zf_session *s, const struct zf_changes *c, const struct zf_author *who, bool undo,
+                                struct zf_verdict *v, bool *done, struct zf_err *e)
 {
     struct zf_options before;
     char *command = zf_changes_command(c, false);
@@ -160,7 +160,7 @@ static enum zf_status carry_out(struct zf_session *s, const struct zf_changes *c
     }
     if (s->trainer.check && s->trainer.check(s->trainer.ctx, s->o, &c->wanted, s->next, e)) {
         zf_verdict_refuse(v, e);
-    } else if (journal(s, "change", s->next, command, who, json_incref(list), NULL, e)) {
+    } else if (journal(s, "change", s->next, command, who, json_incref(list), undo ? json_pack("{sb}", "undo", 1) : NULL, e)) {
         refuse_unwritten(v, e);
     } else {
         *done = true;
@@ -184,11 +184,11 @@ static enum zf_status change(struct zf_session *s, const struct zf_command *c, c
     if (zf_changes_make(&changes, s->o, c->word, c->count, &place, e)) {
         zf_verdict_refuse(v, e);
     } else if (changes.ask[0] && !yes && !c->yes) {
-        zf_verdict_set(v, false, "%s: nothing was changed; to do it say yes (`set!`, or --yes)", changes.ask);
+        zf_verdict_set(v, false, "%s: nothing was changed" ZF_TO_DO_IT " (`set!`, or --yes)", changes.ask);
         v->ask = true;
     } else {
         char *text = zf_changes_text(&changes, s->o, c->word, c->count, &place), *back = zf_changes_command(&changes, true);
-        if (changes.count) bad = carry_out(s, &changes, who, v, &done, e);
+        if (changes.count) bad = carry_out(s, &changes, who, undo, v, &done, e);
         if (!bad && (done || !changes.count)) zf_verdict_set(v, true, "%s", text ? text : "done");
         if (done && !undo) {
             zf_session_push_undo(s, back);
@@ -305,7 +305,7 @@ static bool refused_now(struct zf_session *s, const struct zf_command *c, bool y
         zf_verdict_refuse(v, e);
     } else if (changes.ask[0] && !yes && !c->yes) {
         refused = v->ask = true;
-        zf_verdict_set(v, false, "%s: nothing was planned; to do it say yes (`set!`, or --yes)", changes.ask);
+        zf_verdict_set(v, false, "%s: nothing was planned" ZF_TO_DO_IT " (`set!`, or --yes)", changes.ask);
     }
     zf_changes_free(&changes);
     return refused;
@@ -369,9 +369,12 @@ static enum zf_status source_lines(struct zf_session *s, const char *path, char 
         said = more;
         v->ok = one.ok;
         v->ask = one.ask;
-        if (!bad && !one.ok)
-            zf_verdict_set(v, false, "%s:%zu: %s (refused; %zu command%s before it: carried out)", path, number, one.text ? one.text : "",
-                           done, zf_plural(done));
+        if (!bad && !one.ok && one.placed)
+            zf_verdict_set(v, false, "%s", one.text ? one.text : "");
+        else if (!bad && !one.ok)
+            zf_verdict_set(v, false, "%s:%zu: %s (%zu command%s before it: carried out)", path, number, one.text ? one.text : "", done,
+                           zf_plural(done));
+        v->placed = !one.ok;
         done++;
         free(one.text);
     }
@@ -432,7 +435,7 @@ static void course(struct zf_session *s, const struct zf_command *c, const char 
         set_paused(s, true, c->number);
         zf_verdict_set(v, true, "taking steps %" PRIu64 " to %" PRIu64 ", then pausing", s->next, s->next + c->number - 1);
         break;
-    default: s->stop = true; zf_verdict_set(v, true, "the run ends: step %" PRIu64 " was the last; what is trained is saved", s->next - 1);
+    default: s->stop = true; zf_verdict_set(v, true, "the run ends: step %" PRIu64 " was the last; now it is saved", s->next - 1);
     }
     if (!unwritten || !v->text) return;
     char *done = strdup(v->text);
@@ -450,11 +453,11 @@ static enum zf_status act(struct zf_session *s, const struct zf_command *c, cons
 {
     char answer[ANSWER] = "done";
     if (!able(s, c->id)) {
-        zf_verdict_set(v, false, "%s: refused: %s", c->row->name, c->row->without);
+        zf_verdict_set(v, false, "%s: %s", c->row->name, c->row->without);
         return ZF_OK;
     }
     if (c->row->asks == ZF_ASKS_ALWAYS && !yes && !c->yes) {
-        zf_verdict_set(v, false, "%s loses what is trained since; to do it say yes (`%s!`, or --yes)", c->row->name, c->row->name);
+        zf_verdict_set(v, false, "%s loses what is trained since" ZF_TO_DO_IT " (`%s!`, or --yes)", c->row->name, c->row->name);
         v->ask = true;
         return ZF_OK;
     }

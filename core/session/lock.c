@@ -206,7 +206,7 @@ enum zf_lock_state zf_lock_look(const char *run, struct zf_lock_record *out)
 void zf_lock_explain(const struct zf_lock_record *r, uint64_t step, char *buffer, size_t size)
 {
     char peak[32], limit[32];
-    int n = snprintf(buffer, size, "the previous trainer (pid %lld on host %s) ended without a clean stop at step %llu", r->pid, r->host,
+    int n = snprintf(buffer, size, "the trainer (pid %lld on host %s) ended without a clean stop at step %llu", r->pid, r->host,
                      (unsigned long long)(step > r->step ? step : r->step));
     size_t used = n > 0 && (size_t)n < size ? (size_t)n : size;
     if (r->peak_bytes > 0 && r->peak_bytes < 1e18) {

@@ -55,7 +55,7 @@ enum zf_status zf_lock_beat(struct zf_lock *l, uint64_t step, struct zf_err *e);
 void zf_lock_paused(struct zf_lock *l, bool paused);
 void zf_lock_release(struct zf_lock *l); /* removes the file; NULL is fine */
 
-/* "the previous trainer (pid 7 on host h) ended without a clean stop at step 41; peak memory 3.10 GiB of a limit of 4.00 GiB". */
+/* "the trainer (pid 7 on host h) ended without a clean stop at step 41; peak memory 3.10 GiB of a limit of 4.00 GiB". */
 void zf_lock_explain(const struct zf_lock_record *r, uint64_t step, char *buffer, size_t size);
 
 #endif

@@ -47,6 +47,7 @@ struct zf_session {
 /* What is answered. text: owned. */
 struct zf_verdict {
     bool ok, ask;
+    bool placed; /* the text says already in which line of which file */
     char *text;
 };
 

@@ -183,6 +183,7 @@ int zf_jsonl_append(struct zf_jsonl *j, const char *text, size_t size)
 {
     struct stat st;
     ssize_t n;
+    if (!fstat(j->fd, &st) && !st.st_nlink) return ENOENT; /* somebody has removed it: nobody would ever read the line */
     if (j->torn) {
         if (write(j->fd, "\n", 1) != 1) return errno ? errno : EIO;
         j->torn = false;

@@ -20,7 +20,7 @@ struct zf_jsonl {
 
 /* Opens for appending, creates; the torn last line of a writer that was killed is cut off. */
 enum zf_status zf_jsonl_open(struct zf_jsonl *out, const char *path, struct zf_err *e);
-/* One write(2). 0, or errno: then nothing of the line is left in the file, or the next line starts afresh. */
+/* One write(2). 0, or errno (ENOENT: the file has been removed): then nothing of the line is left in the file, or the next line starts afresh. */
 int zf_jsonl_append(struct zf_jsonl *j, const char *text, size_t size);
 void zf_jsonl_close(struct zf_jsonl *j);
 

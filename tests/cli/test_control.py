@@ -75,7 +75,8 @@ def test_several_at_once_and_values(folder):
     answer = send(out, "set", "lr", "x0.5", "weight_decay", "+100%", "clip_norm=2")
     expect("0.01 -> 0.005" in answer and "weight_decay 0.01 -> 0.02" in answer and "clip_norm 1 -> 2" in answer, answer)
     expect("learning_rate is 0.005 already" in send(out, "set", "lr", "-0%"), "no change")
-    expect("learning_rate 0.005 -> 2e-5" in send(out, "set", "lr", "default"), "default")
+    expect("falls to 1/250 of what it is" in send(out, "set", "lr", "default", code=1), "that asks")
+    expect("learning_rate 0.005 -> 2e-5" in send(out, "set", "lr", "default", "--yes"), "default")
     expect("weight_decay" in send(out, "show") and "0.02" in send(out, "show", "weight_decay"), "show")
     end(out, p)
 
@@ -223,7 +224,7 @@ def test_export_eval_source(folder):
 def test_zenflow_is_steered(folder):
     """Between strategies and back, with lanes, traces, scores and selections asked for on the way."""
     path, out, p = live(folder, zenflow={"strategy": "gpu_only", "topk_ratio": 0.25, "update_interval": 2, "select_interval": 8})
-    expect("refused" in send(out, "select", code=1), "a selection under gpu_only")
+    expect("selects no channels" in send(out, "select", code=1), "a selection under gpu_only")
     answer = send(out, "set", "strategy", "zenflow")
     expect("strategy gpu_only -> zenflow" in answer, answer)
     expect("kept" not in send(out, "set", "topk_ratio", "0.5"), "topk_ratio under zenflow")

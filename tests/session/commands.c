@@ -4,6 +4,9 @@
 #include "core/session/change.h"
 #include "core/session/commands.h"
 
+#include <limits.h>
+#include <unistd.h>
+
 static void parses(const char *line, const char *expected)
 {
     struct zf_command c;
@@ -43,7 +46,8 @@ static void words(void **state)
     parses("export \"a b", "refused*not closed");
     parses("export \"a\" b", "refused*not closed");
     parses("write loss \"a \\\"b\\\".csv\"", "write|loss|a \"b\".csv");
-    parses("write \"loss\" two words.csv", "write|loss|two words.csv");
+    parses("write \"loss\" \"two words.csv\"", "write|loss|two words.csv");
+    parses("write loss x.csv y.csv", "refused*quotes");
     parses("write! loss a.csv", "write!|loss|a.csv");
     parses("write loss", "write|loss");
     parses("write", "refused*missing");
@@ -192,7 +196,10 @@ static void questions(void **state)
     (void)state;
     says("lr x10", "learning_rate 2e-5 -> 0.0002, from step 41 (lr(41) 1e-05 -> 0.0001)");
     says("lr x10.1", "?*10.1 times");
+    says("lr x0.1", "learning_rate 2e-5 -> 2e-06*");
+    says("lr x0.09", "?*falls to 1/11.11 of what it is (less than 1/10)");
     says("update_interval 16", "u*4 -> 16");
+    says("update_interval 1", "u*4 -> 1");
     says("update_interval 17", "?*update_interval grows to 4.25 times");
     says("steps 40", "?*the run would end now");
     says("steps 41", "steps 300 -> 41, from step 41");
@@ -220,6 +227,33 @@ static void not_changed(void **state)
     says("device cuda", "!*begin another run from the export");
     says("threads 3", "!*stop, and go on with it");
     says("threads 3", "!*--set threads=3`");
+}
+
+static void joined(void **state)
+{
+    (void)state;
+    char here[PATH_MAX], wanted[PATH_MAX + 64];
+    assert_non_null(getcwd(here, sizeof here));
+    const struct {
+        const char *words[6], *before, *after; /* after: what is relative to here, NULL: nothing */
+    } rows[] = {{{"export", "out"}, "export ", "out"},
+                {{"at", "40", "export", "out"}, "at 40 export ", "out"},
+                {{"at", "40", "load", "step-5"}, "at 40 load step-5", NULL},
+                {{"at", "40", "set!", "note", "two words"}, "at 40 set! note \"two words\"", NULL},
+                {{"at", "1", "at", "2", "source", "/x"}, "at 1 at 2 source /x", NULL},
+                {{"at", "40", "nonsense", "a b"}, "at 40 nonsense a b", NULL},
+                {{"at", "40"}, "at 40", NULL},
+                {{"at"}, "at", NULL}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        size_t n = 0;
+        while (n < 6 && rows[i].words[n]) n++;
+        char *text = zf_command_join(rows[i].words, n);
+        snprintf(wanted, sizeof wanted, "%s%s%s%s", rows[i].before, rows[i].after ? here : "", rows[i].after ? "/" : "",
+                 rows[i].after ? rows[i].after : "");
+        assert_non_null(text);
+        assert_string_equal(text, wanted);
+        free(text);
+    }
 }
 
 static void back_and_forth(void **state)
@@ -254,7 +288,7 @@ static void back_and_forth(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(words),   T(refusals),  T(many_words),  T(help),          T(table),
-                                       O(answers), O(questions), O(not_changed), O(back_and_forth)};
+    const struct CMUnitTest tests[] = {T(words),  T(refusals), T(many_words), T(help),        T(table),
+                                       T(joined), O(answers),  O(questions),  O(not_changed), O(back_and_forth)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -195,6 +195,15 @@ static void expect_answer(struct zf_wire *w, const char *command, const char *ex
     free(text);
 }
 
+/* `part` stands there once. */
+static void expect_once(struct zf_wire *w, const char *command, const char *part)
+{
+    ask(w, 99, command);
+    char *text = answer(w, 99), *first = strstr(text, part);
+    if (!first || strstr(first + 1, part)) fail_msg("`%s`: %s; not once %s", command, text, part);
+    free(text);
+}
+
 static json_t *journal_entry(size_t from_end)
 {
     struct zf_err e;
@@ -258,7 +267,7 @@ static void questions_and_refusals(void **state)
     expect_answer(&w, "save", "no: this trainer cannot save");
     expect_answer(&w, "score", "no: no scores");
     t.refuse = true;
-    expect_answer(&w, "set lr 1e-6", "no: 3 GiB more");
+    expect_answer(&w, "set! lr 1e-6", "no: 3 GiB more");
     t.refuse = false;
     assert_int_equal(t.applied, 0);
     assert_int_equal(json_array_size(t.lines), 0);
@@ -279,6 +288,7 @@ static void undo(void **state)
     expect_answer(&w, "set lr 3e-5", "ok: 1e-5 -> 3e-5");
     expect_answer(&w, "undo", "ok: 3e-5 -> 1e-5");
     expect_answer(&w, "undo", "ok: clip_norm 2 -> 1");
+    expect_answer(&w, "history", "ok: clip_norm 2 -> 1, by undo");
     assert_float_equal(t.o.learning_rate, 2e-5, 0);
     assert_float_equal(t.o.clip_norm, 1, 0);
     expect_answer(&w, "undo", "no: no change to take back");
@@ -430,6 +440,7 @@ static void source(void **state)
     assert_float_equal(t.o.learning_rate, 4e-5, 0);
     write_text("script", command); /* itself */
     expect_answer(&w, command, "no: more than 4 deep");
+    expect_once(&w, command, "script:1: ");
     expect_answer(&w, "source /nowhere/x", "no: No such file");
     zf_wire_close(&w);
 }

@@ -142,7 +142,7 @@ static void P02_killed_holder(void **state)
     struct zf_lock_record r = {.host = "h", .pid = 7, .step = 9, .peak_bytes = 3 << 20, .limit_bytes = 4 << 20, .oom_kills = -1};
     zf_lock_explain(&r, 5, note, sizeof note);
     assert_string_equal(
-        note, "the previous trainer (pid 7 on host h) ended without a clean stop at step 9; peak memory 3.00 MiB of a limit of 4.00 MiB");
+        note, "the trainer (pid 7 on host h) ended without a clean stop at step 9; peak memory 3.00 MiB of a limit of 4.00 MiB");
     for (size_t size = 1; size < sizeof note; size++) zf_lock_explain(&r, 5, note, size); /* never beyond the end */
 }
 

@@ -99,6 +99,19 @@ static void P107_full_disk(void **state)
     zf_metrics_close(m);
 }
 
+/* A file that was removed would take lines that nobody ever reads. */
+static void removed(void **state)
+{
+    (void)state;
+    struct zf_metrics *m = open_metrics();
+    write_step(m, 1);
+    assert_int_equal(unlink(at("metrics.jsonl")), 0);
+    write_step(m, 2);
+    assert_int_equal(zf_metrics_dropped(m), 1);
+    assert_string_equal(zf_metrics_why(m), "No such file or directory");
+    zf_metrics_close(m);
+}
+
 /* The limit strikes in the middle of a line: the part is cut off again, and when there is room lines go on. */
 static void P107_short_write(void **state)
 {
@@ -251,6 +264,7 @@ int main(void)
                                        T(doubles),
                                        T(lines),
                                        T(P107_full_disk),
+                                       T(removed),
                                        T(P107_short_write),
                                        T(P108_torn_last_line_is_cut),
                                        T(torn_part_that_stays),

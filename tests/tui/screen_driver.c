@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tui/screen.h"
@@ -92,6 +93,17 @@ static void say(void)
     fprintf(stderr, "to stderr \033[2J\n");
 }
 
+/* To what is there and a bit: for our own list of cells of 1000x300, not for all that ncurses keeps of them. */
+static void limit_memory(void)
+{
+    long pages = 0;
+    FILE *statm = fopen("/proc/self/statm", "r");
+    if (!statm || fscanf(statm, "%ld", &pages) != 1) exit(7);
+    fclose(statm);
+    rlim_t most = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE) + (6 << 20);
+    if (setrlimit(RLIMIT_AS, &(struct rlimit){most, most})) exit(7);
+}
+
 /* false: to end. */
 static bool key(char c)
 {
@@ -113,6 +125,7 @@ static bool key(char c)
     case 'O':
         for (int i = 0; i < 100000; i++) fprintf(stderr, "a flood of lines that nobody reads %d\n", i);
         break;
+    case 'L': limit_memory(); break;
     case 'x': exit(5);
     case 'X': _exit(6);
     case 'a': fprintf(stderr, "last words\n"); abort();

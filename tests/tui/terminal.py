@@ -53,6 +53,12 @@ class Terminal:
     def type(self, text):
         self.tmux("send-keys", "-l", "--", text)
 
+    def answer(self, key, question):
+        """Once it has been read: a key that comes sooner was not meant for it."""
+        self.wait(question)
+        time.sleep(0.7)
+        self.keys(key)
+
     def command(self, text):
         """At the prompt, which is open already or not."""
         if not any(line.startswith("zf>") for line in self.lines()[-4:]):

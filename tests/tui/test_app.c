@@ -5,7 +5,9 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/show.h"
 #include "core/session/commands.h"
 #include "core/session/lock.h"
 #include "tui/app_impl.h"
@@ -23,6 +25,11 @@
 /* --- stand-ins for the terminal --- */
 
 static char set_text[256], label[32];
+static bool line_typed; /* something stands in the line */
+bool zf_prompt_empty(void)
+{
+    return !line_typed;
+}
 void zf_prompt_clear(void)
 {
     set_text[0] = 0;
@@ -155,7 +162,9 @@ static int close_app(void **state)
     (void)state;
     for (size_t i = 0; i < app.waiting_count; i++) free(app.waiting[i].command);
     zf_app_close_dialog(&app);
+    zf_app_forget_offers(&app);
     zf_app_hush(&app);
+    line_typed = false;
     json_decref(app.option_rows);
     zf_canvas_free(&app.c);
     zf_history_close(&app.h);
@@ -170,6 +179,12 @@ static void frame(int cols, int rows)
     app.layout = zf_layout_of(&app.v, cols, rows, ZF_MESSAGE_ROWS);
     zf_draw(&app.v, &app.layout, &app.c);
     zf_app_words(&app);
+}
+
+static char *text_of_frame(void)
+{
+    frame(100, 30);
+    return zf_canvas_text(&app.c, false);
 }
 
 static bool seen(const char *text)
@@ -189,6 +204,13 @@ static void reply(bool ok, bool asks, const char *text)
     zf_app_answers(&app);
 }
 
+/* Nobody has pressed a key for a while, and what has opened was looked at. */
+static void look(void)
+{
+    zf_app_open_offer(&app, zf_clock() + 60);
+    app.seen_at = zf_clock() - 60;
+}
+
 static void test_a_change(void **state)
 {
     (void)state;
@@ -201,16 +223,30 @@ static void test_a_change(void **state)
     assert_int_equal(app.waiting_count, 0);
     zf_app_hush(&app);
     assert_null(app.message);
-    assert_non_null(strstr(app.h.notes.list[app.h.notes.count - 1].text, "from step 41")); /* the log keeps it */
+    assert_int_equal(app.h.notes.count, 0); /* the log has the run's own line of it */
+    zf_app_command(&app, "show topk_ratio");
+    reply(true, false, "topk_ratio 0.05");
+    assert_int_equal(app.h.notes.count, 0);
+    zf_app_command(&app, "pause");
+    reply(true, false, "paused before step 41");
+    assert_int_equal(app.h.notes.count, 0);
+    zf_app_command(&app, "select");
+    reply(true, false, "at each matrix's next window start");
+    assert_string_equal(app.h.notes.list[0].text, "select -> at each matrix's next window start");
+    zf_app_command(&app, "set topk_ratio 5");
+    reply(false, false, "it is 5");
+    assert_string_equal(app.h.notes.list[1].text, "set topk_ratio 5 -> refused: it is 5");
 }
 
 static void test_a_question(void **state)
 {
     (void)state;
     zf_app_command(&app, "set lr 1");
-    reply(false, true, "it multiplies lr by 100");
+    reply(false, true, "it multiplies lr by 100: nothing was changed" ZF_TO_DO_IT " (`set!`, or --yes)");
+    look();
     assert_int_equal(app.dialog, ZF_DIALOG_ASK);
-    assert_true(seen("it multiplies lr by 100") && seen("y yes  n no"));
+    assert_true(seen("it multiplies lr by 100: nothing was changed. Do it?") && seen("y yes  n no"));
+    assert_null(strstr(app.dialog_text, "--yes"));
     assert_true(zf_app_dialog_key(&app, 'x')); /* neither */
     assert_int_equal(app.dialog, ZF_DIALOG_ASK);
     assert_true(zf_app_dialog_key(&app, 'y'));
@@ -219,10 +255,71 @@ static void test_a_question(void **state)
     reply(true, false, "done then");
     zf_app_command(&app, "set lr 1");
     reply(false, true, "again?");
+    look();
     int count = fake.count;
     zf_app_dialog_key(&app, ZF_KEY_ESCAPE);
     assert_int_equal(fake.count, count);
     assert_true(seen("not done"));
+}
+
+/* A key that was typed before the question was seen is the line's, whatever it would answer. */
+static void test_typed_ahead(void **state)
+{
+    (void)state;
+    zf_app_command(&app, "set lr 1");
+    zf_app_typing(&app, ZF_TYPING_COMMAND);
+    line_typed = true; /* the next command has been begun */
+    reply(false, true, "is that meant?");
+    zf_app_command(&app, "set lr 2");
+    reply(false, true, "and that?");
+    look();
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+    assert_false(zf_app_dialog_key(&app, 'y'));
+    zf_app_hush(&app);
+    assert_true(seen("`set lr 1` asks: seen when the line is empty"));
+    line_typed = false;
+    double soon = zf_app_open_offer(&app, app.key_at = zf_clock());
+    assert_true(soon > 0 && soon < 1); /* keys are not quiet yet */
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+    zf_app_open_offer(&app, zf_clock() + 1);
+    assert_int_equal(app.dialog, ZF_DIALOG_ASK);
+    int count = fake.count;
+    assert_false(zf_app_dialog_key(&app, 'y')); /* it was on no screen */
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+    zf_app_open_offer(&app, zf_clock() + 1);
+    app.seen_at = zf_clock();
+    assert_false(zf_app_dialog_key(&app, 'y')); /* nobody reads so fast */
+    assert_int_equal(fake.count, count);
+    look();
+    assert_true(seen("is that meant?"));
+    assert_false(zf_app_dialog_key(&app, 'm')); /* no answer: of a word */
+    look();
+    assert_true(zf_app_dialog_key(&app, 'y'));
+    assert_string_equal(fake.asked, "set lr 1");
+    assert_true(fake.yes);
+    look();
+    assert_true(seen("and that?")); /* the second one has its turn */
+    zf_app_dialog_key(&app, 'n');
+    look();
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
+    assert_int_equal(fake.count, count + 1);
+}
+
+/* So is an answer that needs the panels' room: it closes at any key, which then may do something else. */
+static void test_a_long_answer(void **state)
+{
+    (void)state;
+    char text[4000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = 0;
+    zf_app_command(&app, "history");
+    reply(true, false, text);
+    assert_false(zf_app_dialog_key(&app, 'z'));
+    look();
+    assert_int_equal(app.dialog, ZF_DIALOG_PAGER);
+    assert_true(zf_app_dialog_key(&app, ZF_KEY_ESCAPE));
+    look();
+    assert_int_equal(app.dialog, ZF_DIALOG_NONE);
 }
 
 static void test_refusals(void **state)
@@ -251,7 +348,6 @@ static void test_refusals(void **state)
     options.read_only = app.v.read_only = true;
     zf_app_command(&app, "set lr 1e-3");
     assert_true(seen("--read-only"));
-    zf_app_command(&app, "S");
     zf_app_command(&app, "save");
     assert_int_equal(fake.count, 0);
     zf_app_command(&app, "show lr");
@@ -302,6 +398,7 @@ static void test_views(void **state)
     assert_true(app.v.log_scale);
     zf_app_command(&app, "theme light");
     assert_int_equal(app.v.scheme, ZF_SCHEME_LIGHT);
+    assert_true(seen("theme light, where there are colours")); /* there are none */
     zf_app_command(&app, "glyphs ascii");
     zf_app_command(&app, "glyphs");
     assert_int_equal(app.v.glyphs, ZF_GLYPHS_BRAILLE);
@@ -313,18 +410,85 @@ static void test_views(void **state)
     zf_view_steps(&app.v, &first, &last);
     assert_int_equal(first, 101);
     assert_int_equal(last, 300);
-    zf_app_command(&app, ".live");
+    zf_app_command(&app, ".live"); /* End: the whole run */
     zf_view_steps(&app.v, &first, &last);
-    assert_int_equal(last, 400);
-    zf_app_command(&app, ".live");
-    zf_view_steps(&app.v, &first, &last);
-    assert_true(first <= 1);
+    assert_true(first <= 1 && last == 400);
     zf_app_command(&app, ".cursor");
     frame(100, 30);
     zf_app_command(&app, ".move -1 0");
     assert_true(app.v.cursor && app.v.cursor_step < 400);
+}
+
+/* A panel that has no room is brought onto the screen by its number and by Tab, and hidden by the next press. */
+static void test_no_room(void **state)
+{
+    (void)state;
+    frame(40, 10);
+    assert_true(app.v.shown[ZF_PANEL_RUN] && !app.layout.panel[ZF_PANEL_RUN].rows);
+    zf_app_command(&app, "panel 6");
+    frame(40, 10);
+    assert_true(app.v.shown[ZF_PANEL_RUN] && app.layout.panel[ZF_PANEL_RUN].rows && !app.layout.panel[ZF_PANEL_LOSS].rows);
+    for (int i = 0; i < ZF_PANELS; i++) {
+        zf_app_command(&app, ".focus 1");
+        frame(40, 10);
+        assert_true(app.layout.panel[app.v.focus].rows);
+    }
+    zf_app_command(&app, "panel 6");
+    assert_false(app.v.shown[ZF_PANEL_RUN]);
+}
+
+/* Each list has its own filter; Escape takes that of the panel in focus away. */
+static void test_filters(void **state)
+{
+    (void)state;
+    zf_app_command(&app, ".filter"); /* the loss has none */
+    assert_int_equal(app.typing, ZF_TYPING_NOTHING);
+    assert_true(seen("no names to filter"));
+    app.v.focus = ZF_PANEL_CHANNELS;
     zf_app_filter(&app, "q");
-    assert_string_equal(app.v.filter, "q");
+    app.v.focus = ZF_PANEL_OPTIONS;
+    zf_app_filter(&app, "batch");
+    assert_string_equal(app.v.filter[ZF_PANEL_CHANNELS], "q");
+    assert_string_equal(app.v.filter[ZF_PANEL_LOG], "");
+    line("{\"type\":\"start\",\"attempt\":2,\"options\":{\"batch_size\":8,\"seed\":1}}");
+    app.v.zoomed = ZF_PANEL_OPTIONS;
+    assert_true(seen("/batch") && seen("batch_size"));
+    char *few = text_of_frame();
+    assert_null(strstr(few, "seed"));
+    free(few);
+    zf_app_command(&app, ".back");
+    assert_true(seen("seed"));
+    assert_string_equal(app.v.filter[ZF_PANEL_CHANNELS], "q");
+}
+
+/* Zooming goes around the cursor, and the cursor stays in view, whatever comes. */
+static void test_cursor_in_view(void **state)
+{
+    uint64_t first, last, before;
+    (void)state;
+    app.v.cursor = true;
+    app.v.cursor_step = 100;
+    for (int i = 0; i < 4; i++) {
+        zf_app_command(&app, ".span 0.5");
+        zf_view_steps(&app.v, &first, &last);
+        assert_int_equal(last - first + 1, 400 >> (i + 1));
+        assert_true(first <= 100 && last >= 100);
+    }
+    zf_app_command(&app, ".live");
+    app.v.tail = 20;
+    app.v.cursor_step = 300;
+    zf_view_steps(&app.v, &first, &last);
+    assert_true(first <= 300 && last >= 300 && last - first + 1 == 20);
+    zf_app_command(&app, ".live");
+    app.v.focus = ZF_PANEL_LOSS;
+    frame(100, 30);
+    zf_app_command(&app, ".move -1 0");
+    before = app.v.cursor_step;
+    zf_app_command(&app, ".move -1 0");
+    uint64_t one = before - app.v.cursor_step;
+    before = app.v.cursor_step;
+    zf_app_command(&app, ".page -1");
+    assert_int_equal(before - app.v.cursor_step, 10 * one);
 }
 
 static void test_leaving(void **state)
@@ -367,12 +531,6 @@ static void test_a_stop_that_was_not_sent(void **state)
     assert_true(seen("64 commands wait for an answer"));
 }
 
-static char *text_of_frame(void)
-{
-    frame(100, 30);
-    return zf_canvas_text(&app.c, false);
-}
-
 /* As far as there is something to see: a key back does something at once. */
 static void test_scrolling(void **state)
 {
@@ -382,6 +540,7 @@ static void test_scrolling(void **state)
     free(text_of_frame());
     zf_app_command(&app, ".move 0 -1000");
     assert_int_equal(app.v.scroll[ZF_PANEL_LOG], 99);
+    app.v.focus = ZF_PANEL_LOG;
     zf_app_filter(&app, "there");
     zf_app_command(&app, ".move 0 -1000");
     assert_int_equal(app.v.scroll[ZF_PANEL_LOG], 4);
@@ -528,6 +687,26 @@ static void test_watching(void **state)
     assert_string_equal(fake.asked, "");
 }
 
+/* A trainer that is stopped looks as one that is not: what it says last stays. */
+static void test_silence(void **state)
+{
+    (void)state;
+    double now = zf_clock();
+    app.heard_at = now - 1;
+    zf_app_curious(&app, now); /* asks */
+    assert_true(seen("RUN") && seen("ETA"));
+    zf_app_curious(&app, now + 7);
+    assert_true(seen("no sign of life for 8s"));
+    frame(100, 30);
+    char *all = zf_canvas_text(&app.c, false);
+    assert_null(strstr(all, "ETA"));
+    assert_null(strstr(all, "it/s"));
+    free(all);
+    reply(true, false, "training, step 400");
+    zf_app_curious(&app, zf_clock());
+    assert_true(seen("RUN") && seen("ETA"));
+}
+
 static void test_writing(void **state)
 {
     (void)state;
@@ -542,6 +721,7 @@ static void test_writing(void **state)
         assert_true(seen("written"));
         assert_int_equal(access(path, R_OK), 0);
         zf_app_command(&app, command);
+        look();
         assert_int_equal(app.dialog, ZF_DIALOG_ASK); /* it is there now */
         assert_int_equal(truncate(path, 0), 0);
         zf_app_dialog_key(&app, 'y');
@@ -555,6 +735,24 @@ static void test_writing(void **state)
         assert_int_equal(unlink(path), 0);
     }
     assert_int_equal(fake.count, 0);
+    snprintf(path, sizeof path, "%s/x.csv", folder); /* what is there and no file */
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(command, sizeof command, "write! loss %s", path);
+    zf_app_command(&app, command);
+    assert_true(seen("x.csv: it is there and no file, but a directory"));
+    rmdir(path);
+    assert_int_equal(symlink("/dev/full", path), 0); /* is replaced as such, and that is asked */
+    snprintf(command, sizeof command, "write loss %s", path);
+    zf_app_command(&app, command);
+    look();
+    assert_true(seen("a link"));
+    zf_app_dialog_key(&app, 'y');
+    struct stat st;
+    assert_true(!lstat(path, &st) && S_ISREG(st.st_mode) && st.st_size > 0);
+    unlink(path);
+    snprintf(command, sizeof command, "write loss %s y.csv", path);
+    zf_app_command(&app, command);
+    assert_true(seen("needs quotes"));
     assert_int_equal(rmdir(folder), 0);
 }
 
@@ -640,9 +838,16 @@ static void test_outcomes(void **state)
     assert_int_equal(zf_file_write_atomic(path, dead, strlen(dead), &e), ZF_OK);
     text = zf_outcome(run, false, 0, &code);
     assert_non_null(text);
+    assert_int_equal(strncmp(text, "The trainer (pid", 16), 0);
     assert_non_null(strstr(text, "without a clean stop at step 9"));
     assert_non_null(strstr(text, "last words"));
     assert_int_equal(code, ZF_BUSY);
+    free(text);
+    const char *step = "{\"type\":\"step\",\"step\":47,\"time\":1.0,\"loss\":2.5}\n"; /* the lock is some seconds behind */
+    snprintf(path, sizeof path, "%s/metrics.jsonl", run);
+    assert_int_equal(zf_file_write_atomic(path, step, strlen(step), &e), ZF_OK);
+    text = zf_outcome(run, false, 0, &code);
+    assert_non_null(strstr(text, "without a clean stop at step 47"));
     free(text);
     const char *const files[] = {"trainer.log", "journal.jsonl", "metrics.jsonl", "lock"};
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
@@ -679,7 +884,7 @@ static void test_farewell(void **state)
                          rows[i].reason);
         snprintf(path, sizeof path, "%s/journal.jsonl", run);
         assert_int_equal(zf_file_write_atomic(path, text, (size_t)n, &e), ZF_OK);
-        char *words = zf_farewell(run, true, 4);
+        char *words = zf_farewell(run, true, 4, NULL);
         assert_non_null(words);
         assert_non_null(strstr(words, "The run has ended at step 4: "));
         assert_non_null(strstr(words, " Its weights: exports/step-00000004."));
@@ -696,8 +901,11 @@ static void test_farewell(void **state)
     unlink(path);
     snprintf(path, sizeof path, "%s/exports/step-00000004", run);
     rmdir(path);
-    char *words = zf_farewell(run, true, 4); /* nothing is left */
+    char *words = zf_farewell(run, true, 4, NULL); /* nothing is left */
     assert_non_null(strstr(words, "without a word"));
+    free(words);
+    words = zf_farewell(run, false, 4, "there are 32 clients already");
+    assert_non_null(strstr(words, ": there are 32 clients already\n"));
     free(words);
     snprintf(path, sizeof path, "%s/exports", run);
     rmdir(path);
@@ -706,6 +914,39 @@ static void test_farewell(void **state)
     snprintf(path, sizeof path, "%s/checkpoints", run);
     rmdir(path);
     rmdir(run);
+    int code = -1;
+    line("{\"type\":\"end\",\"step\":400,\"reason\":\"stopped\"}"); /* renamed meanwhile: what came by the socket */
+    char *told = zf_outcome_told(run, &app.h, &code);
+    assert_non_null(strstr(told, "ended at step 400 (stopped)"));
+    assert_non_null(strstr(told, "renamed"));
+    assert_int_equal(code, ZF_STOPPED);
+    words = zf_farewell(run, true, 4, told);
+    assert_non_null(strstr(words, told));
+    assert_null(strstr(words, "status /tmp"));
+    free(told);
+    free(words);
+}
+
+/* Commands that are suggested can be pasted, whatever the name of the run, and drive no terminal. */
+static void test_words_of_a_shell(void **state)
+{
+    (void)state;
+    static const char *const rows[][2] = {{"runs/a-1", "runs/a-1"},
+                                          {"", "''"},
+                                          {"my run", "'my run'"},
+                                          {"l\u00f6ss", "'l\u00f6ss'"},
+                                          {"it's $HOME", "'it'\\''s $HOME'"},
+                                          {"a\x1b]0;owned\x07z", "$'a\\x1b]0;owned\\x07z'"},
+                                          {"it's\n\\\xff\u202e", "$'it\\'s\\x0a\\\\\\xff\\xe2\\x80\\xae'"}};
+    char word[ZF_SHELL_WORD], longest[2 * ZF_SHELL_WORD];
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) assert_string_equal(zf_shell_word(word, rows[i][0]), rows[i][1]);
+    memset(longest, ' ', sizeof longest - 1);
+    for (size_t n = ZF_SHELL_WORD - 8; n < sizeof longest; n++) { /* no part of a name is another name */
+        longest[n] = 0;
+        zf_shell_word(word, longest);
+        assert_true(!strcmp(word, "RUN") || strlen(word) == n + 2);
+        longest[n] = ' ';
+    }
 }
 
 static void test_surroundings(void **state)
@@ -737,14 +978,45 @@ static void test_surroundings(void **state)
     assert_string_equal(here.job, "123");
 }
 
+static void test_logind(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *file, *text;
+        bool kills;
+    } rows[] = {{"a.conf", "[Login]\n KillUserProcesses = yes\n", true},
+                {"a.conf", "KillUserProcesses=no", false},
+                {"b.conf.bak", "KillUserProcesses=yes\n", false}, /* no part of it */
+                {"c.conf", "#KillUserProcesses=yes\nKillUserProcesses=", false}};
+    char folder[] = "/tmp/zf-logind-XXXXXX", path[64];
+    struct zf_err e;
+    assert_non_null(mkdtemp(folder));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, rows[i].file);
+        assert_int_equal(zf_file_write_atomic(path, rows[i].text, strlen(rows[i].text), &e), ZF_OK);
+        assert_int_equal(zf_logind_kills(folder, false), rows[i].kills);
+    }
+    assert_true(zf_logind_kills(path, true) == false && zf_logind_kills("/nowhere", true));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        snprintf(path, sizeof path, "%s/%s", folder, rows[i].file);
+        unlink(path);
+    }
+    rmdir(folder);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(test_##name, open_app, close_app)
     const struct CMUnitTest tests[] = {TEST(a_change),
                                        TEST(a_question),
+                                       TEST(typed_ahead),
+                                       TEST(a_long_answer),
                                        TEST(refusals),
                                        TEST(paths),
                                        TEST(views),
+                                       TEST(no_room),
+                                       TEST(filters),
+                                       TEST(cursor_in_view),
                                        TEST(leaving),
                                        TEST(a_stop_that_was_not_sent),
                                        TEST(news),
@@ -752,11 +1024,14 @@ int main(void)
                                        TEST(a_recording),
                                        TEST(help_is_whole),
                                        TEST(watching),
+                                       TEST(silence),
                                        TEST(writing),
                                        TEST(storm),
                                        TEST(hostile_words),
                                        cmocka_unit_test(test_outcomes),
-                                       cmocka_unit_test(test_farewell),
-                                       cmocka_unit_test(test_surroundings)};
+                                       TEST(farewell),
+                                       cmocka_unit_test(test_words_of_a_shell),
+                                       cmocka_unit_test(test_surroundings),
+                                       cmocka_unit_test(test_logind)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

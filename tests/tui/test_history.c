@@ -98,7 +98,7 @@ static void every_type(void **unused)
     assert_true(last(&h, ZF_SERIES_VALID) == 2.5);
 
     assert_true(say(&h, "{\"type\":\"norms\",\"step\":10,\"total\":2.0,\"matrices\":[{\"name\":\"k\",\"norm\":1.5,\"max\":0.5}]}"));
-    assert_true(h.norm_step == 10 && h.norm_total == 2 && h.norm[1].norm == 1.5 && h.norm[1].most == 0.5);
+    assert_true(h.norm_step == 10 && h.norm[1] == 1.5);
 
     assert_true(say(&h,
                     "{\"type\":\"lanes\",\"step\":10,\"from\":4.5,\"to\":5,\"lanes\":[{\"name\":\"compute\",\"busy\":[[4.5,4.75],[4.8,5]],"
@@ -111,35 +111,35 @@ static void every_type(void **unused)
     assert_true(say(&h, "{\"type\":\"checkpoint\",\"step\":10,\"file\":\"c/step-10.zfc\",\"bytes\":1500,\"raw_bytes\":2000,\"stall_ms\":1,"
                         "\"seconds\":0.5}"));
     assert_true(h.saved.step == 10 && h.saved.bytes == 1500 && !strcmp(h.saved.file, "c/step-10.zfc"));
-    assert_string_equal(h.notes.list[0].text, "saved step 10: c/step-10.zfc (1.46 KiB, 0.5 s)");
+    assert_string_equal(h.notes.list[1].text, "saved step 10: c/step-10.zfc (1.46 KiB, 0.5 s)");
     assert_false(h.saved.export);
     assert_true(
         say(&h, "{\"type\":\"change\",\"step\":10,\"option\":\"topk_ratio\",\"old\":0.1,\"new\":0.05,\"from_step\":11,\"by\":\"console\","
                 "\"user\":\"ada\"}"));
-    assert_string_equal(h.notes.list[1].text, "topk_ratio 0.1 -> 0.05, from step 11 (ada, console)");
-    assert_int_equal(h.notes.list[1].step, 11);
+    assert_string_equal(h.notes.list[2].text, "topk_ratio 0.1 -> 0.05, from step 11 (ada, console)");
+    assert_int_equal(h.notes.list[2].step, 11);
     assert_string_equal(zf_history_option(&h, "topk_ratio", buffer, sizeof buffer), "0.05");
     assert_true(json_real_value(json_object_get(h.origin_options, "topk_ratio")) == 0.1);
     assert_true(say(
         &h,
         "{\"type\":\"change\",\"step\":10,\"option\":\"steps\",\"old\":100,\"new\":200,\"from_step\":11,\"by\":\"send\",\"user\":\"\"}"));
     assert_int_equal(h.steps, 200);
-    assert_string_equal(h.notes.list[2].text, "steps 100 -> 200, from step 11 (send)");
+    assert_string_equal(h.notes.list[3].text, "steps 100 -> 200, from step 11 (send)");
     static const char *const kinds[] = {"mark", "note", "warning", "error"};
     for (int i = 0; i < 4; i++) {
         char line[80];
         snprintf(line, sizeof line, "{\"type\":\"%s\",\"step\":10,\"text\":\"hello %d\"}", kinds[i], i);
         assert_true(say(&h, line));
-        assert_int_equal(h.notes.list[3 + i].kind, ZF_NOTE_MARK + i);
-        assert_string_equal(zf_note_names[h.notes.list[3 + i].kind], kinds[i]);
-        assert_true(h.notes.list[3 + i].time == 5);
+        assert_int_equal(h.notes.list[4 + i].kind, ZF_NOTE_MARK + i);
+        assert_string_equal(zf_note_names[h.notes.list[4 + i].kind], kinds[i]);
+        assert_true(h.notes.list[4 + i].time == 5);
     }
     assert_true(say(&h, "{\"type\":\"sample\",\"step\":10,\"text\":\"To be\"}"));
     assert_int_equal(h.samples.count, 1);
 
     assert_true(say(&h, start_line)); /* as every client is told */
     assert_string_equal(zf_history_option(&h, "topk_ratio", buffer, sizeof buffer), "0.05");
-    assert_true(h.norm[1].norm == 1.5);
+    assert_true(h.norm[1] == 1.5);
 
     assert_false(say(&h, "{\"type\":\"profile\",\"step\":10}"));
     assert_int_equal(h.bad, 0);
@@ -174,6 +174,44 @@ static void a_resume_takes_steps_back(void **unused)
     step(&h, 41, 2);
     assert_int_equal(h.step, 41);
     assert_true(last(&h, ZF_SERIES_LOSS) == 2);
+    zf_history_close(&h);
+}
+
+/* One slow step is no pace. */
+static void pace(void **unused)
+{
+    (void)unused;
+    struct zf_history h;
+    char line[200];
+    zf_history_open(&h);
+    assert_true(zf_history_pace(&h) < 0);
+    for (int i = 1; i <= 30; i++) {
+        int n = snprintf(line, sizeof line, "{\"type\":\"step\",\"step\":%d,\"loss\":2.5,\"step_ms\":%s}", i, i == 30 ? "9000.0" : "500.0");
+        zf_history_text(&h, line, (size_t)n);
+        assert_true(zf_history_pace(&h) == 0.5);
+    }
+    zf_history_close(&h);
+}
+
+/* Validations are in the log, and do not crowd out what happens seldom. */
+static void validations(void **unused)
+{
+    (void)unused;
+    struct zf_history h;
+    char line[200];
+    bool kept = false;
+    zf_history_open(&h);
+    int n = snprintf(line, sizeof line, "{\"type\":\"mark\",\"step\":1,\"text\":\"remember\"}");
+    zf_history_text(&h, line, (size_t)n);
+    for (int i = 1; i <= 3 * ZF_NOTES_MOST; i++) {
+        n = snprintf(line, sizeof line, "{\"type\":\"valid\",\"step\":%d,\"loss\":2.5,\"tokens\":64}", i);
+        zf_history_text(&h, line, (size_t)n);
+    }
+    assert_int_equal(h.notes.list[h.notes.count - 1].kind, ZF_NOTE_VALID);
+    assert_int_equal(h.notes.list[h.notes.count - 1].step, 3 * ZF_NOTES_MOST);
+    assert_string_equal(h.notes.list[h.notes.count - 1].text, "validation loss 2.500");
+    for (size_t i = 0; i < h.notes.count; i++) kept |= h.notes.list[i].kind == ZF_NOTE_MARK;
+    assert_true(kept);
     zf_history_close(&h);
 }
 
@@ -746,6 +784,8 @@ int main(void)
         cmocka_unit_test(hostile_lines),
         cmocka_unit_test(many_matrices),
         cmocka_unit_test(memory_is_bounded),
+        cmocka_unit_test(validations),
+        cmocka_unit_test(pace),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

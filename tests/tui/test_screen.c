@@ -179,6 +179,34 @@ static void storm_of_sizes(void **state)
     pty_close(&p);
 }
 
+/* Without memory for a size the one before it stays, and the next one that fits is taken. */
+static void no_memory(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_ADDRESS__
+    skip(); /* it needs room without end itself */
+#endif
+    start("xterm-256color", "C.UTF-8", NULL, 60, 12);
+    assert_true(pty_until(&p, "size 60x12", NULL));
+    pty_type(&p, "L");
+    assert_true(pty_until(&p, NULL, "key 4c"));
+    for (int i = 0; i < 3; i++) {
+        pty_resize(&p, 1000, 300);
+        pty_type(&p, "ri");
+        assert_true(pty_until(&p, NULL, "signal 28") && pty_until(&p, NULL, "key 69"));
+        assert_true(pty_until(&p, "size 60x12", NULL));
+        pty_resize(&p, 80, 24);
+        assert_true(pty_until(&p, "size 80x24", NULL));
+        pty_resize(&p, 60, 12);
+        assert_true(pty_until(&p, "size 60x12", NULL));
+        p.said_size = 0;
+        p.said[0] = 0;
+    }
+    pty_type(&p, "q");
+    expect_end(3);
+    pty_close(&p);
+}
+
 static void ends(void **state)
 {
     (void)state;
@@ -433,6 +461,7 @@ int main(void)
         cmocka_unit_test(draws),
         cmocka_unit_test(few_bytes),
         cmocka_unit_test(storm_of_sizes),
+        cmocka_unit_test(no_memory),
         cmocka_unit_test(ends),
         cmocka_unit_test(stray_output),
         cmocka_unit_test(slow_line),

@@ -190,6 +190,8 @@ static const struct {
     {"zenflow-console attach --theme da", "zenflow-console attach --theme da", "dark"},
     {"zenflow-console verify --dtype b", "zenflow-console verify --dtype b", "bf16"},
     {"zenflow-console completion z", "zenflow-console completion z", "zsh"},
+    {"zenflow-console attach r", "", "runs/one runs/two"},
+    {"zenflow-console replay runs/t", "", "runs/two"},
     {"zenflow-console send undo", "zenflow-console send undo", "undo"},
     {"zenflow-console send set topk_r", "zenflow-console send set topk_r", "topk_ratio"},
 };
@@ -199,6 +201,7 @@ static void test_bash_completes(void **state)
     (void)state;
     free(printed("bash"));
     if (!installed("bash")) return;
+    said("cd %s && mkdir -p runs/one runs/two runs/none && touch runs/one/journal.jsonl runs/two/journal.jsonl", folder);
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
         char *text = said("cd %s && bash -c 'compopt() { :; }; . ./bash; COMP_WORDS=(%s); COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); "
                           "_zenflow_console; echo \"${COMPREPLY[@]}\"' 2>&1",
@@ -213,6 +216,7 @@ static void test_fish_completes(void **state)
     free(printed("fish"));
     if (!installed("fish")) return;
     for (size_t i = 0; i < sizeof lines / sizeof *lines; i++) {
+        if (!*lines[i].line) continue;
         char *text =
             said("cd %s && HOME=$PWD XDG_CONFIG_HOME=$PWD fish -c 'source ./fish; complete -C \"%s\"' 2>&1", folder, lines[i].line);
         assert_has(text, lines[i].wanted);

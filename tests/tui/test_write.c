@@ -118,7 +118,14 @@ static void csv_reads_back(void **state)
     run_python("import csv\n"
                "rows = list(csv.DictReader(open(sys.argv[1], newline='')))\n"
                "texts = [r['text'] for r in rows]\n"
-               "assert 'a \"word\", and\\na line <b>&amp;\\x1b[2J' in texts, texts\n",
+               "assert 'a \"word\", and\\na line <b>&amp;\\x1b[2J' in texts, texts\n"
+               "assert {r['kind'] for r in rows} == {'mark'}, rows\n",
+               path);
+    path = path_of("buffers.csv");
+    written(&v, ZF_PANEL_BUFFERS, path);
+    run_python("import csv\n"
+               "rows = list(csv.DictReader(open(sys.argv[1], newline='')))\n"
+               "assert len(rows) == 50 and {r['phase'] for r in rows} == {'UP'}, rows\n",
                path);
     path = path_of("options.csv");
     written(&v, ZF_PANEL_OPTIONS, path);
@@ -177,7 +184,7 @@ static void every_panel_every_ending(void **state)
     for (int id = 0; id < ZF_PANELS; id++)
         for (int k = 0; k < 4; k++) {
             char name[40];
-            snprintf(name, sizeof name, "%s.%s", zf_panel_table[id].name, endings[k]);
+            snprintf(name, sizeof name, "%s.%s", zf_panel_words[id], endings[k]);
             enum zf_status s = zf_write_panel(&v, (enum zf_panel_id)id, path_of(name), &e);
             bool words = id == ZF_PANEL_OPTIONS && k == 1;
             assert_int_equal(s, words ? ZF_USAGE : ZF_OK);
@@ -185,9 +192,9 @@ static void every_panel_every_ending(void **state)
         }
     for (int id = 0; id < ZF_PANELS; id++) {
         char name[40];
-        snprintf(name, sizeof name, "%s.svg", zf_panel_table[id].name);
+        snprintf(name, sizeof name, "%s.svg", zf_panel_words[id]);
         run_python("import xml.dom.minidom\nassert xml.dom.minidom.parse(sys.argv[1]).documentElement.tagName == 'svg'", path_of(name));
-        snprintf(name, sizeof name, "%s.txt", zf_panel_table[id].name);
+        snprintf(name, sizeof name, "%s.txt", zf_panel_words[id]);
         run_python("t = open(sys.argv[1], encoding='utf-8').read()\n"
                    "assert len(t) > 100 and all(c == '\\n' or c >= ' ' for c in t)",
                    path_of(name));
@@ -205,6 +212,7 @@ static void refused(void **state)
         assert_int_equal(zf_write_panel(&v, ZF_PANEL_LOSS, path_of(bad[i]), &e), ZF_USAGE);
     assert_int_equal(zf_write_panel(&v, ZF_PANELS, path_of("x.csv"), &e), ZF_USAGE);
     assert_int_equal(zf_write_panel(&v, ZF_PANEL_LOSS, path_of("nowhere/x.csv"), &e), ZF_IO);
+    assert_string_equal(e.where, path_of("nowhere/x.csv")); /* not the one beside it, that is written first */
     zf_history_open(&empty);
     zf_view_init(&v, &empty);
     for (int id = 0; id < ZF_PANELS; id++) {

@@ -63,11 +63,12 @@ static void waits(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r
     }
 }
 
-static void head(struct zf_canvas *c, struct zf_rect r, uint64_t last, int n, bool wide)
+static void head(struct zf_canvas *c, struct zf_rect r, uint64_t last, int n, bool wide, int rows, size_t groups)
 {
-    char text[64];
+    char text[96];
     uint64_t first = last >= (uint64_t)n ? last - (uint64_t)n + 1 : 1;
     snprintf(text, sizeof text, "step %" PRIu64, first);
+    if (rows < (int)groups) zf_append(text, sizeof text, "  %d of %zu%s", rows, groups, n >= 30 ? " groups" : "");
     zf_text(c, r, 0, 0, ZF_STYLE_DIM, "group");
     zf_fit(c, r, LABEL, 0, n, ZF_STYLE_DIM, text);
     if (wide) zf_text(c, r, r.cols - SIDE + 1, 0, ZF_STYLE_DIM, "phase  fill   stale   due");
@@ -89,9 +90,9 @@ void zf_draw_buffers(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
     if (n < 1) return;
     if (n > ZF_GROUP_STEPS) n = ZF_GROUP_STEPS;
     uint64_t last = right_edge(v, n);
-    if (r.rows >= 3) head(c, r, last, n, wide), y++;
-    int rows = r.rows - y - wait;
+    int rows = r.rows - (r.rows >= 3) - wait;
     if (rows > (int)groups) rows = (int)groups;
+    if (r.rows >= 3) head(c, r, last, n, wide, rows, groups), y++;
     for (int i = 0; i < rows; i++, y++) {
         size_t g = (size_t)i * groups / (size_t)rows;
         zf_textf(c, r, 0, y, ZF_STYLE_DIM, "%4zu", g + 1);
@@ -111,25 +112,26 @@ void zf_draw_buffers(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
 void zf_frame_buffers(const struct zf_view *v, char *title, char *note, size_t size)
 {
     char number[ZF_FORMAT_ROOM], value[64];
-    const struct zf_series *stall = zf_history_series(v->h, ZF_SERIES_STALL_MS), *whole = zf_history_series(v->h, ZF_SERIES_STEP_MS);
     if (!groups_of(v->h)) return;
     zf_append(title, size, "  S=%.16s", zf_history_option(v->h, "update_interval", value, sizeof value));
-    struct zf_bucket s = zf_series_between(stall, 0, UINT64_MAX), w = zf_series_between(whole, 0, UINT64_MAX);
-    if (s.count && w.sum > 0) zf_append(title, size, "  stalls %s", zf_format_share(number, s.sum / w.sum));
-    zf_append(note, size, "A accumulate  U update  ^ upload");
+    if (zf_have(v->h, ZF_SERIES_STALL_MS))
+        zf_append(title, size, "  stall %s", zf_format_share(number, zf_recent(v, ZF_SERIES_STALL_MS, ZF_SERIES_STEP_MS)));
+    zf_append(note, size, "A accumulate U update ^ upload ! stall");
 }
 
 void zf_table_buffers(const struct zf_view *v, struct zf_table *out)
 {
-    static const char *const column[] = {"step", "group", "phase"}; /* 0 ACC, 1 UP, 2 UPLOAD */
+    static const char *const column[] = {"step", "group", "phase"}, *const phase[] = {"ACC", "UP", "UPLOAD"};
+    static const char *const *const words[] = {NULL, NULL, phase};
     const struct zf_buffers *b = &v->h->buffers;
     out->column = column;
     out->columns = 3;
+    out->words = words;
     uint64_t first = b->newest >= ZF_GROUP_STEPS ? b->newest - ZF_GROUP_STEPS + 1 : 1;
     if (!b->phase || !b->newest) return;
     for (uint64_t step = first; step <= b->newest && step >= first; step++)
         for (size_t g = 0; g < groups_of(v->h); g++) {
             const struct phase *p = phase_of(v->h, step, g);
-            if (p) zf_table_row(out, (double[]){(double)step, (double)g + 1, (double)(p - phases)}, p->word);
+            if (p) zf_table_row(out, (double[]){(double)step, (double)g + 1, (double)(p - phases)}, NULL);
         }
 }

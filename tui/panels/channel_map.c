@@ -46,7 +46,7 @@ static bool grid_open(struct grid *g, const struct zf_view *v, int rows, int col
     if (!g->column || !g->score || !g->chosen) return false;
     size_t at = 0, now = SIZE_MAX;
     for (int x = 0; x < cols; x++) {
-        struct zf_span s;
+        struct zf_step_range s;
         zf_piece_steps(first, last, x, cols, &s);
         while (at < p->used && p->step[column_at(p, at)] <= s.to) now = column_at(p, at++);
         g->column[x] = s.from > v->h->step ? SIZE_MAX : now;
@@ -198,10 +198,7 @@ void zf_draw_channel_map(const struct zf_view *v, struct zf_canvas *c, struct zf
     if (grid_open(&g, v, rows, cols, first, last)) {
         scale_of(v, &g, &least, &most);
         draw_grid(v, c, r, &g, least, most);
-        if (v->cursor && v->cursor_step >= first && v->cursor_step <= last) {
-            int x = LABEL + zf_piece_of(first, last, v->cursor_step, cols);
-            for (int y = 0; y < rows; y++) zf_put(c, r, x, y, zf_glyph(c, 0x2502, '|'), ZF_STYLE_CURSOR);
-        }
+        zf_cursor_column(v, c, (struct zf_rect){r.x + LABEL, r.y, cols, rows}, first, last, true);
         if (legend && v->cursor)
             draw_words(v, c, r);
         else if (legend)

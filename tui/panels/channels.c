@@ -26,7 +26,7 @@ uint64_t zf_channels_rows(const struct zf_view *v)
 {
     uint64_t n = 0;
     if (zoomed(v)) return v->h->map.matrix == v->matrix ? v->h->map.rows : 0;
-    for (size_t i = 0; i < v->h->matrices; i++) n += zf_matches(name_of(v->h, i), v->filter);
+    for (size_t i = 0; i < v->h->matrices; i++) n += zf_matches(name_of(v->h, i), v->filter[ZF_PANEL_CHANNELS]);
     return n;
 }
 
@@ -41,7 +41,7 @@ size_t zf_channels_matrix(const struct zf_view *v, uint64_t row)
 {
     if (zoomed(v)) return v->matrix;
     for (size_t i = 0; i < v->h->matrices; i++)
-        if (zf_matches(name_of(v->h, i), v->filter) && !row--) return i;
+        if (zf_matches(name_of(v->h, i), v->filter[ZF_PANEL_CHANNELS]) && !row--) return i;
     return SIZE_MAX;
 }
 
@@ -59,7 +59,7 @@ static long layer_of(const char *name)
     return -1;
 }
 
-/* "L3 q_proj", "embed_tokens"; of a row of several: "L3", "L3-5". */
+/* "L3 q_proj", "embed_tokens"; of a row of several: "L3", "L3-5", "embed-L2". */
 static void label_of(const char *name, const char *last, char *to, size_t size)
 {
     long layer = layer_of(name), end = layer_of(last);
@@ -67,7 +67,9 @@ static void label_of(const char *name, const char *last, char *to, size_t size)
     if (n > 7 && !strcmp(name + n - 7, ".weight")) n -= 7;
     size_t from = n;
     while (from > 0 && name[from - 1] != '.') from--;
-    if (layer < 0)
+    if (layer < 0 && end >= 0) /* "embed-L2" */
+        snprintf(to, size, "%.*s-L%ld", (int)strcspn(name + from, "_."), name + from, end);
+    else if (layer < 0)
         snprintf(to, size, "%.*s", (int)(n - from < 60 ? n - from : 60), name + from);
     else if (end > layer)
         snprintf(to, size, "L%ld-%ld", layer, end);
@@ -81,7 +83,8 @@ struct rows {
     size_t *matrix;       /* those that the filter lets through */
     size_t count, groups; /* groups[]: rows of values, matrices first[g] .. first[g+1] */
     size_t first[ROWS_MOST + 1];
-    int per_cell, tall; /* rows of values in a cell; cells that a row takes */
+    size_t cells; /* of the map's height: one or two rows of values in each */
+    int tall;     /* lines that a cell takes */
 };
 
 static bool begins_layer(const struct zf_view *v, const struct rows *k, size_t i)
@@ -94,20 +97,20 @@ static bool begins_layer(const struct zf_view *v, const struct rows *k, size_t i
 static bool rows_open(struct rows *k, const struct zf_view *v, size_t cells, size_t halves)
 {
     size_t layers = 0, most;
-    *k = (struct rows){.per_cell = 1, .tall = 1};
+    *k = (struct rows){.tall = 1};
     k->matrix = v->h->matrices ? malloc(v->h->matrices * sizeof *k->matrix) : NULL;
     if (!k->matrix || !cells) return false;
     for (size_t i = 0; i < v->h->matrices; i++)
-        if (zf_matches(name_of(v->h, i), v->filter)) k->matrix[k->count++] = i;
+        if (zf_matches(name_of(v->h, i), v->filter[ZF_PANEL_CHANNELS])) k->matrix[k->count++] = i;
     if (!k->count) return false;
     for (size_t i = 0; i < k->count; i++) layers += begins_layer(v, k, i);
     if (cells > ROWS_MOST / halves) cells = ROWS_MOST / halves;
     bool by_layer = k->count > cells;
     size_t things = by_layer ? layers : k->count;
-    if (things > cells) k->per_cell = (int)halves;
-    most = cells * (size_t)k->per_cell;
+    most = cells * halves;
     k->groups = things < most ? things : most;
-    if (k->groups * 2 <= cells && k->per_cell == 1) k->tall = cells / k->groups > 3 ? 3 : (int)(cells / k->groups);
+    k->cells = k->groups < cells ? k->groups : cells;
+    if (k->groups * 2 <= cells) k->tall = cells / k->groups > 3 ? 3 : (int)(cells / k->groups);
     for (size_t i = 0, thing = 0, g = 0; i < k->count && g < k->groups; i++) { /* thing: of what i is the first, or part of */
         bool begins = !by_layer || begins_layer(v, k, i);
         if (begins && thing++ == g * things / k->groups) k->first[g++] = i;
@@ -126,7 +129,7 @@ static void add_energy(const struct zf_history *h, size_t matrix, uint64_t first
     size_t at = 0;
     if (!energy) return;
     for (int x = 0; x < n; x++) {
-        struct zf_span p;
+        struct zf_step_range p;
         double own = 0;
         int parts = 0;
         zf_piece_steps(first, last, x, n, &p);
@@ -191,19 +194,17 @@ static struct scale scale_of(const struct zf_view *v, const double *value, size_
 static void draw_rows(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, const struct rows *k, const double *value, int label,
                       int now, const struct scale *s)
 {
-    int n = r.cols - label - now, step = k->per_cell;
-    for (size_t g = 0; g < k->groups; g += (size_t)step) {
+    int n = r.cols - label - now;
+    for (size_t cell = 0; cell < k->cells; cell++) {
         char text[80], number[ZF_FORMAT_ROOM];
-        int y = (int)(g / (size_t)step) * k->tall;
-        size_t end = k->first[g + (size_t)step < k->groups ? g + (size_t)step : k->groups];
+        int y = (int)cell * k->tall;
+        size_t g = cell * k->groups / k->cells, next = (cell + 1) * k->groups / k->cells, end = k->first[next];
         bool here = v->cursor && v->cursor_row >= k->first[g] && v->cursor_row < end;
         label_of(name_of(v->h, k->matrix[k->first[g]]), name_of(v->h, k->matrix[end - 1]), text, sizeof text);
         zf_fit(c, r, 0, y, label - 1, here ? ZF_STYLE_SELECTED : ZF_STYLE_DIM, text);
         for (int x = 0; x < n; x++) {
             const double *at = value + g * (size_t)n + x;
-            int upper = zf_level(c, at[0], s->least, s->most), lower = step == 1           ? upper
-                                                                       : g + 1 < k->groups ? zf_level(c, at[n], s->least, s->most)
-                                                                                           : -1;
+            int upper = zf_level(c, at[0], s->least, s->most), lower = g + 1 < next ? zf_level(c, at[n], s->least, s->most) : upper;
             for (int i = 0; i < k->tall; i++) zf_heat(c, r, label + x, y + i, upper, lower);
         }
         double last = NAN;
@@ -221,14 +222,13 @@ static double mean_kept(const struct zf_history *h)
 }
 
 /* How much of a selection was there before: a course, and a value. */
-static int draw_kept(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, int x, int y, uint64_t first, uint64_t last)
+static void draw_kept(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, int x, int y, uint64_t first, uint64_t last)
 {
     enum { WIDE = 16 };
     char number[ZF_FORMAT_ROOM];
     double value[WIDE], kept = mean_kept(v->h);
     float share[WIDE];
-    int from = x;
-    if (isnan(kept)) return 0;
+    if (isnan(kept)) return;
     x += zf_text(c, r, x, y, ZF_STYLE_DIM, "kept ");
     if (r.cols - x >= WIDE + 6 && zf_have(v->h, ZF_SERIES_KEPT)) {
         zf_sample(zf_history_series(v->h, ZF_SERIES_KEPT), NULL, ZF_HOW_MEAN, first, last, value, WIDE);
@@ -236,7 +236,7 @@ static int draw_kept(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
         zf_spark(c, r, x, y, share, WIDE, ZF_STYLE_SMOOTH);
         x += WIDE + 1;
     }
-    return x + zf_text(c, r, x, y, ZF_STYLE_TEXT, zf_format_share(number, kept)) - from;
+    zf_text(c, r, x, y, ZF_STYLE_TEXT, zf_format_share(number, kept));
 }
 
 static void draw_legend(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, const struct scale *s, uint64_t first,
@@ -268,15 +268,6 @@ static void draw_words(const struct zf_view *v, struct zf_canvas *c, struct zf_r
     if (cols) zf_text(c, r, x, y, ZF_STYLE_TEXT, text);
 }
 
-static void draw_cursor(struct zf_canvas *c, struct zf_rect r, int x, int rows)
-{
-    for (int y = 0; y < rows; y++) {
-        int at_x = r.x + x, at_y = r.y + y;
-        if (at_x < 0 || at_y < 0 || at_x >= c->cols || at_y >= c->rows) continue;
-        zf_put(c, r, x, y, zf_glyph(c, 0x2502, '|'), ZF_STYLE_CURSOR);
-    }
-}
-
 static void draw_all(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
 {
     uint64_t first, last;
@@ -292,9 +283,8 @@ static void draw_all(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
         struct scale s = scale_of(v, value, k.groups * (size_t)n);
         struct zf_rect map = {r.x, r.y, r.cols, r.rows - legend};
         draw_rows(v, c, map, &k, value, label, now, &s);
-        int rows = (int)((k.groups + (size_t)k.per_cell - 1) / (size_t)k.per_cell) * k.tall;
-        if (v->cursor && v->cursor_step >= first && v->cursor_step <= last)
-            draw_cursor(c, map, label + zf_piece_of(first, last, v->cursor_step, n), rows);
+        int rows = (int)k.cells * k.tall;
+        zf_cursor_column(v, c, (struct zf_rect){r.x + label, r.y, n, rows}, first, last, true);
         if (legend && v->cursor)
             draw_words(v, c, r);
         else if (legend)
@@ -337,7 +327,7 @@ void zf_frame_channels(const struct zf_view *v, char *title, char *note, size_t 
         zf_append(title, size, "  |g|%s in the best 10 %%", v->glyphs == ZF_GLYPHS_ASCII ? "^2" : "²");
     else if (ratio > 0 && ratio < 1)
         zf_append(title, size, "  |g|%s in the top %.4g %%", v->glyphs == ZF_GLYPHS_ASCII ? "^2" : "²", 100 * ratio);
-    if (*v->filter) zf_append(title, size, "  /%s", v->filter);
+    if (*v->filter[ZF_PANEL_CHANNELS]) zf_append(title, size, "  /%s", v->filter[ZF_PANEL_CHANNELS]);
     zf_append(note, size, "layer x time  %s scale", v->fixed_scale ? "fixed" : "relative");
 }
 
@@ -359,14 +349,15 @@ static void table_all(const struct zf_view *v, struct zf_table *out)
     out->names = calloc(out->columns, sizeof *out->names);
     bool ok = cell && out->names && (out->names[0] = strdup("step"));
     for (size_t i = 0, k = 1; ok && i < h->matrices; i++)
-        if (zf_matches(name_of(h, i), v->filter)) ok = (out->names[k++] = strdup(name_of(h, i))) != NULL;
+        if (zf_matches(name_of(h, i), v->filter[ZF_PANEL_CHANNELS])) ok = (out->names[k++] = strdup(name_of(h, i))) != NULL;
     if (!ok) free_names(out);
     out->column = (const char *const *)out->names;
     for (size_t c = 0; ok && c < h->heat.used; c++) {
         size_t k = 1;
         cell[0] = (double)h->heat.step[c];
         for (size_t i = 0; i < h->matrices; i++)
-            if (zf_matches(name_of(h, i), v->filter)) cell[k++] = h->matrix[i].energy_column ? (double)h->matrix[i].energy_column[c] : NAN;
+            if (zf_matches(name_of(h, i), v->filter[ZF_PANEL_CHANNELS]))
+                cell[k++] = h->matrix[i].energy_column ? (double)h->matrix[i].energy_column[c] : NAN;
         zf_table_row(out, cell, NULL);
     }
     free(cell);

@@ -20,6 +20,10 @@ static const char *per_second(char to[ZF_FORMAT_ROOM], double v)
 static const char *gb_per_s(char to[ZF_FORMAT_ROOM], double v)
 {
     if (!isfinite(v)) return zf_format_value(to, v);
+    if (v >= 0 && v < 0.1) {
+        snprintf(to, ZF_FORMAT_ROOM, v < 9.95e-5 ? "%.2f MB/s" : "%.1f MB/s", 1e3 * v);
+        return to;
+    }
     snprintf(to, ZF_FORMAT_ROOM, fabs(v) < 9.995 ? "%.2f GB/s" : fabs(v) < 1e6 ? "%.1f GB/s" : "%.1e GB/s", v);
     return to;
 }
@@ -66,26 +70,6 @@ static const struct metric {
 };
 enum { METRICS = sizeof metrics / sizeof *metrics, LABEL = 10, VALUE = 11 };
 
-/* A utilization of 0..100 is one of 0..1: NVML's own number, in some recordings. */
-static double factor(const struct metric *m, const struct zf_history *h)
-{
-    const struct zf_series *s = zf_history_series(h, m->id);
-    return m->id == ZF_SERIES_GPU_UTILIZATION && s->used && s->last > 1.5 ? 0.01 : m->times;
-}
-
-static const struct zf_series *per_of(const struct zf_view *v, const struct metric *m)
-{
-    return m->per < 0 ? NULL : zf_history_series(v->h, (enum zf_series_id)m->per);
-}
-
-static double now(const struct zf_view *v, const struct metric *m)
-{
-    double x = zf_value_now(v, m->id) * factor(m, v->h);
-    if (m->per < 0) return x;
-    double by = zf_value_now(v, (enum zf_series_id)m->per);
-    return by > 0 ? x / by : NAN;
-}
-
 /* A course that has several lines for itself: filled from below. */
 static void area(struct zf_canvas *c, struct zf_rect r, const float *share, int n, unsigned style)
 {
@@ -99,12 +83,12 @@ static void area(struct zf_canvas *c, struct zf_rect r, const float *share, int 
 }
 
 /* Values as shares of the axis; below 0: none. */
-static void scale_to(const struct metric *m, const struct zf_history *h, const double *value, float *share, int n)
+static void scale_to(const struct metric *m, const double *value, float *share, int n)
 {
     double most = 0;
     for (int i = 0; i < n; i++)
         if (isfinite(value[i])) most = fmax(most, value[i]);
-    double of = m->scale == OF_ONE ? 1 / factor(m, h) : m->scale == OF_LITTLE ? (most > 0.1 ? 1 : 0.1) : most > 0 ? most / 0.85 : 1;
+    double of = m->scale == OF_ONE ? 1 : m->scale == OF_LITTLE ? (most > 0.1 ? 1 : 0.1) : most > 0 ? most / 0.85 : 1;
     for (int i = 0; i < n; i++) share[i] = (float)(isnan(value[i]) ? -1 : fmin(1, fmax(0, value[i] / of)));
 }
 
@@ -113,22 +97,20 @@ static void draw_metric(const struct zf_view *v, struct zf_canvas *c, struct zf_
 {
     char number[ZF_FORMAT_ROOM];
     int label = r.cols >= 30 ? LABEL : 8, n = r.cols - label - VALUE, fine = r.rows > 1 ? zf_dots_x(c->glyphs) : 1;
+    double now = m->how == ZF_HOW_MEAN ? zf_recent(v, m->id, m->per) : zf_value_now(v, m->id);
     zf_fit(c, r, 0, 0, label - 1, ZF_STYLE_DIM, m->label);
-    zf_text_right(c, r, 0, ZF_STYLE_TEXT, m->format(number, now(v, m)));
+    zf_text_right(c, r, 0, ZF_STYLE_TEXT, m->format(number, m->times * now));
     double *value = n > 0 && n <= c->cols ? malloc((size_t)(n * fine) * (sizeof *value + sizeof(float))) : NULL;
     if (!value) return;
     float *share = (float *)(value + n * fine);
-    zf_sample(zf_history_series(v->h, m->id), per_of(v, m), m->how, first, last, value, n * fine);
-    scale_to(m, v->h, value, share, n * fine);
+    zf_sample(zf_history_series(v->h, m->id), zf_per(v, m->per), m->how, first, last, value, n * fine);
+    scale_to(m, value, share, n * fine);
     if (r.rows > 1)
         area(c, (struct zf_rect){r.x + label, r.y, n, r.rows}, share, n * fine, m->style);
     else
         zf_spark(c, r, label, 0, share, n, m->style);
     free(value);
-    if (!v->cursor || v->cursor_step < first || v->cursor_step > last) return;
-    int x = r.x + label + zf_piece_of(first, last, v->cursor_step, n);
-    for (int y = r.y; y < r.y + r.rows; y++)
-        if (x >= 0 && x < c->cols && y >= 0 && y < c->rows) c->cell[(size_t)y * (size_t)c->cols + (size_t)x].style = ZF_STYLE_CURSOR;
+    zf_cursor_column(v, c, (struct zf_rect){r.x + label, r.y, n, r.rows}, first, last, false);
 }
 
 void zf_draw_device(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
@@ -163,23 +145,20 @@ void zf_frame_device(const struct zf_view *v, char *title, char *note, size_t si
 void zf_table_device(const struct zf_view *v, struct zf_table *out)
 {
     static const char *column[METRICS + 2] = {"from_step", "to_step"};
-    enum { MOST = 4096 };
     uint64_t first, last;
+    int n = zf_table_pieces(v, &first, &last);
     for (int i = 0; i < METRICS; i++) column[i + 2] = metrics[i].column;
     out->column = column;
     out->columns = METRICS + 2;
-    zf_view_steps(v, &first, &last);
-    if (!v->h->step || last < first) return;
-    int n = last - first < MOST ? (int)(last - first) + 1 : MOST;
     for (int k = 0; k < n; k++) {
-        struct zf_span p;
+        struct zf_step_range p;
         double cell[METRICS + 2];
         zf_piece_steps(first, last, k, n, &p);
         cell[0] = (double)p.from;
         cell[1] = (double)p.to;
         for (int i = 0; i < METRICS; i++) {
-            zf_sample(zf_history_series(v->h, metrics[i].id), per_of(v, &metrics[i]), metrics[i].how, p.from, p.to, &cell[i + 2], 1);
-            cell[i + 2] *= factor(&metrics[i], v->h);
+            zf_sample(zf_history_series(v->h, metrics[i].id), zf_per(v, metrics[i].per), metrics[i].how, p.from, p.to, &cell[i + 2], 1);
+            cell[i + 2] *= metrics[i].times;
         }
         zf_table_row(out, cell, NULL);
     }

@@ -26,9 +26,18 @@ static const char *text_of(const struct zf_note *n)
     return n->text ? n->text : "";
 }
 
-static bool wanted(const struct zf_view *v, const struct zf_note *n)
+static bool passes(const struct zf_view *v, const struct zf_note *n)
 {
-    return zf_matches(text_of(n), v->filter) || zf_matches(zf_mark_table[n->kind].word, v->filter);
+    return zf_matches(text_of(n), v->filter[ZF_PANEL_LOG]) || zf_matches(zf_mark_table[n->kind].word, v->filter[ZF_PANEL_LOG]);
+}
+
+/* Beside other panels there is room for the newest of validations in a row, lest they push everything else out. */
+static bool wanted(const struct zf_view *v, size_t i)
+{
+    const struct zf_notes *l = &v->h->notes;
+    bool brief = v->zoomed != ZF_PANEL_LOG && !*v->filter[ZF_PANEL_LOG];
+    if (brief && i + 1 < l->count && l->list[i].kind == ZF_NOTE_VALID && l->list[i + 1].kind == ZF_NOTE_VALID) return false;
+    return passes(v, &l->list[i]);
 }
 
 /* Lines that a text takes, at most `most`. */
@@ -73,22 +82,24 @@ void zf_draw_log(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
 {
     const struct zf_notes *l = &v->h->notes;
     struct columns k = columns_of(r.cols);
-    int most = v->zoomed == ZF_PANEL_LOG ? 12 : 3, y = r.rows;
+    enum { MOST = 12 };
+    int most = v->zoomed == ZF_PANEL_LOG ? MOST : 3, y = r.rows;
     uint64_t back = v->scroll[ZF_PANEL_LOG];
     size_t from[512];
     int lines[512], count = 0, rows = 0;
     if (r.cols <= k.text || r.rows < 1) return;
     for (size_t i = l->count; i > 0 && rows < y && count < 512; i--) {
         const struct zf_note *n = &l->list[i - 1];
-        if (!wanted(v, n)) continue;
+        if (!wanted(v, i - 1)) continue;
         if (back && back--) continue;
         from[count] = i - 1;
-        lines[count] = lines_of(text_of(n), r.cols - k.text, most);
+        bool trouble = n->kind == ZF_NOTE_WARNING || n->kind == ZF_NOTE_ERROR; /* it says what to do, at its end */
+        lines[count] = lines_of(text_of(n), r.cols - k.text, trouble ? MOST : most);
         if (lines[count] > y - rows) lines[count] = y - rows;
         rows += lines[count++];
     }
     if (!count) {
-        zf_say(c, r, *v->filter ? "nothing in the log has this filter's text in it" : "nothing has happened yet");
+        zf_say(c, r, *v->filter[ZF_PANEL_LOG] ? "nothing in the log has this filter's text in it" : "nothing has happened yet");
         return;
     }
     y = 0;
@@ -102,24 +113,26 @@ uint64_t zf_scrolls_log(const struct zf_view *v, struct zf_rect r)
 {
     uint64_t n = 0;
     (void)r;
-    for (size_t i = 0; i < v->h->notes.count; i++) n += wanted(v, &v->h->notes.list[i]);
+    for (size_t i = 0; i < v->h->notes.count; i++) n += wanted(v, i);
     return n ? n - 1 : 0;
 }
 
 void zf_frame_log(const struct zf_view *v, char *title, char *note, size_t size)
 {
-    if (*v->filter) zf_append(title, size, "  /%s", v->filter);
+    if (*v->filter[ZF_PANEL_LOG]) zf_append(title, size, "  /%s", v->filter[ZF_PANEL_LOG]);
     if (v->scroll[ZF_PANEL_LOG]) zf_append(note, size, "%" PRIu64 " newer below", v->scroll[ZF_PANEL_LOG]);
 }
 
 static void notes_table(const struct zf_view *v, const struct zf_notes *l, struct zf_table *out, bool filter)
 {
-    static const char *const column[] = {"time", "step", "kind", "text"}; /* kind: as in the README's list of marks */
+    static const char *const column[] = {"time", "step", "kind"};
+    static const char *const *const words[] = {NULL, NULL, zf_note_names};
+    out->words = words;
     out->column = column;
     out->columns = 3;
     for (size_t i = 0; i < l->count; i++) {
         const struct zf_note *n = &l->list[i];
-        if (!filter || wanted(v, n)) zf_table_row(out, (double[]){n->time < 0 ? NAN : n->time, (double)n->step, n->kind}, text_of(n));
+        if (!filter || passes(v, n)) zf_table_row(out, (double[]){n->time < 0 ? NAN : n->time, (double)n->step, n->kind}, text_of(n));
     }
 }
 

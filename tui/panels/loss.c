@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 static double smoothed(const struct zf_view *v)
 {
@@ -129,7 +130,7 @@ void zf_draw_loss(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r
     zf_plot_points(&p, valid, zf_glyph(c, 0x25c6, 'o'), ZF_STYLE_VALID);
     zf_plot_trouble(&p, loss);
     zf_plot_marks(&p, &v->h->notes);
-    if (v->cursor) zf_plot_cursor(&p, v->cursor_step);
+    zf_cursor_column(v, c, p.area, first, last, false);
     if (p.area.rows >= 4) put_legend(v, c, p.area);
     if (v->cursor && p.all.rows > p.area.rows) put_words(v, c, r, (last - first) / (uint64_t)p.area.cols);
     if (!any) zf_say(c, p.area, "no value in these steps");
@@ -140,7 +141,6 @@ void zf_frame_loss(const struct zf_view *v, char *title, char *note, size_t size
     char number[ZF_FORMAT_ROOM];
     uint64_t first, last;
     bool seen[ZF_NOTE_KINDS] = {false};
-    bool ascii = v->glyphs == ZF_GLYPHS_ASCII;
     zf_view_steps(v, &first, &last);
     if (zf_have(v->h, ZF_SERIES_LOSS))
         zf_append(title, size, "  %s%s", zf_format_value(number, zf_history_series(v->h, ZF_SERIES_LOSS)->last),
@@ -153,13 +153,10 @@ void zf_frame_loss(const struct zf_view *v, char *title, char *note, size_t size
     seen[ZF_NOTE_WARNING] |= seen[ZF_NOTE_ERROR];
     for (int k = 0; k < ZF_NOTE_KINDS; k++) {
         const struct zf_mark *m = &zf_mark_table[k];
-        static const char *const glyph[ZF_NOTE_KINDS] = {"▼", "●", "◆", "·", "!", "!", "\"", "▶", "■"};
-        static const char *const word[ZF_NOTE_KINDS] = {"set", "save", "mark", "", "trouble", "", "", "resume", ""};
-        if (!seen[k] || !m->axis || k == ZF_NOTE_ERROR || k == ZF_NOTE_END) continue;
-        if (ascii)
-            zf_append(note, size, "%s%c %s", *note ? " " : "", m->letter, word[k]);
-        else
-            zf_append(note, size, "%s%s %s", *note ? " " : "", glyph[k], word[k]);
+        if (!seen[k] || !m->legend) continue;
+        utf8proc_uint8_t glyph[5] = {0};
+        utf8proc_encode_char((utf8proc_int32_t)(v->glyphs == ZF_GLYPHS_ASCII ? (uint32_t)m->letter : m->glyph), glyph);
+        zf_append(note, size, "%s%s %s", *note ? " " : "", (const char *)glyph, m->legend);
     }
 }
 
@@ -167,14 +164,12 @@ void zf_frame_loss(const struct zf_view *v, char *title, char *note, size_t size
 void zf_table_loss(const struct zf_view *v, struct zf_table *out)
 {
     static const char *const column[] = {"from_step", "to_step", "loss_least", "loss_mean", "loss_most", "loss_smoothed", "valid_loss"};
-    enum { MOST = 4096 };
     const struct zf_series *loss = zf_history_series(v->h, ZF_SERIES_LOSS), *valid = zf_history_series(v->h, ZF_SERIES_VALID);
     uint64_t first, last;
-    zf_view_steps(v, &first, &last);
+    int n = zf_table_pieces(v, &first, &last);
     out->column = column;
     out->columns = sizeof column / sizeof *column;
-    if (last < first || (!loss->used && !valid->used)) return;
-    int n = last - first < MOST ? (int)(last - first) + 1 : MOST;
+    if (!n) return;
     double *mean = malloc((size_t)n * sizeof *mean);
     if (!mean) {
         out->failed = true;
@@ -182,7 +177,7 @@ void zf_table_loss(const struct zf_view *v, struct zf_table *out)
     }
     zf_series_smooth(loss, v->smooth ? v->smooth : 1, first, last, mean, (size_t)n);
     for (int i = 0; i < n; i++) {
-        struct zf_span p;
+        struct zf_step_range p;
         zf_piece_steps(first, last, i, n, &p);
         struct zf_bucket b = zf_series_between(loss, p.from, p.to), q = zf_series_between(valid, p.from, p.to);
         if (!b.count && !b.bad && !q.count) continue;

@@ -114,36 +114,49 @@ static void told_to_come(const struct zf_view *v, struct list *l)
     }
 }
 
+/* Where a value comes from, or what it was. told: as the trainer's table says, NULL: there is none. */
+static bool was_changed(const struct zf_history *h, const char *name)
+{
+    size_t n = strlen(name);
+    for (size_t i = 0; i < h->notes.count; i++) {
+        const struct zf_note *note = &h->notes.list[i];
+        if (note->kind == ZF_NOTE_CHANGE && !strncmp(note->text, name, n) && note->text[n] == ' ') return true;
+    }
+    return false;
+}
+
+static void put_origin(const struct zf_history *h, const struct zf_option *o, const json_t *told, const json_t *start, const json_t *now,
+                       struct row *r)
+{
+    char before[128], as_told[128];
+    const char *origin = json_string_value(json_object_get(told, "origin"));
+    zf_json_shown(now, as_told, sizeof as_told);
+    bool changed = now && start && !json_equal(now, start),
+         waits = told && now && !same_value(o, r->value, as_told); /* accepted, not yet in the telemetry: it waits for a step */
+    if (changed)
+        snprintf(r->origin, sizeof r->origin, waits ? "was %s, %s until its step" : "was %s", zf_json_shown(start, before, sizeof before),
+                 as_told);
+    else if (waits)
+        snprintf(r->origin, sizeof r->origin, "pending, still %s", as_told);
+    else if (origin && !strncmp(origin, "set ", 4) && !was_changed(h, o->name)) /* by the trainer itself, then */
+        snprintf(r->origin, sizeof r->origin, "settled at the start");
+    else if (origin && *origin)
+        snprintf(r->origin, sizeof r->origin, "%s", origin);
+    else
+        snprintf(r->origin, sizeof r->origin, "%s", r->usual ? "default" : "run.cfg");
+    if (changed || waits) r->group = CHANGED;
+}
+
 static void fill(const struct zf_view *v, const struct zf_option *o, const char *pending, struct row *r)
 {
     const struct zf_history *h = v->h;
     const json_t *now = json_object_get(h->options, o->name), *start = json_object_get(h->origin_options, o->name), *row = told(v, o->name);
     *r = (struct row){.name = o->name, .fallback = o->fallback, .pending = pending, .group = o->when == ZF_WHEN_RESTART ? FIXED : LIVE};
-    bool changed = now && start && !json_equal(now, start);
-    if (row)
-        zf_json_shown(json_object_get(row, "value"), r->value, sizeof r->value);
-    else
-        zf_json_shown(now, r->value, sizeof r->value);
+    zf_json_shown(row ? json_object_get(row, "value") : now, r->value, sizeof r->value);
     if (o->type == ZF_TYPE_INT && o->choice_count && !strcmp(r->value, "0")) snprintf(r->value, sizeof r->value, "%s", o->choices[0]);
+    if (o->type == ZF_TYPE_DURATION && *r->value && !r->value[strspn(r->value, "0123456789.")]) zf_append(r->value, sizeof r->value, "s");
     r->usual = same_value(o, r->value, o->fallback);
-    if (changed) {
-        char before[128], as_told[128];
-        zf_json_shown(start, before, sizeof before);
-        zf_json_shown(now, as_told, sizeof as_told);
-        r->group = CHANGED;
-        snprintf(r->origin, sizeof r->origin, "was %s", before);
-        if (row && !same_value(o, r->value, as_told)) zf_append(r->origin, sizeof r->origin, ", %s until its step", as_told);
-    } else if (row && now && !same_value(o, r->value, zf_json_shown(now, r->origin, sizeof r->origin))) {
-        char as_told[128]; /* accepted, not yet in the telemetry: it waits for a step */
-        zf_json_shown(now, as_told, sizeof as_told);
-        r->group = CHANGED;
-        snprintf(r->origin, sizeof r->origin, "pending, still %s", as_told);
-    } else if (row && *(const char *)(json_string_value(json_object_get(row, "origin")) ? json_string_value(json_object_get(row, "origin"))
-                                                                                        : "")) {
-        snprintf(r->origin, sizeof r->origin, "%s", json_string_value(json_object_get(row, "origin")));
-    } else {
-        snprintf(r->origin, sizeof r->origin, "%s", r->usual ? "default" : "run.cfg");
-    }
+    put_origin(h, o, row, start, now, r);
     if (*pending) r->group = CHANGED;
 }
 
@@ -161,6 +174,7 @@ static struct list *list_of(const struct zf_view *v)
             const struct zf_option *o = &zf_option_table[i];
             struct row *r = &l->row[l->count];
             if (!json_object_get(v->h->options, o->name) && !told(v, o->name)) continue;
+            if (!zf_matches(o->name, v->filter[ZF_PANEL_OPTIONS])) continue;
             fill(v, o, l->pending[i], r);
             if ((int)r->group == g) l->count++;
             l->to_come |= *r->pending != 0;
@@ -175,7 +189,7 @@ static void put_row(struct zf_canvas *c, struct zf_rect r, int y, const struct r
     if (o->group == CHANGED) zf_put(c, r, 0, y, zf_mark_glyph(c, ZF_NOTE_CHANGE), ZF_STYLE_MARK);
     x = 2;
     zf_fit(c, r, x, y, name - 3, o->group == CHANGED ? ZF_STYLE_STRONG : style, o->name);
-    int after = zf_fit(c, r, name, y, value - 1, o->group == CHANGED ? ZF_STYLE_STRONG : style, *o->value ? o->value : "-");
+    int after = zf_fit(c, r, name, y, value - 1, o->group == CHANGED ? ZF_STYLE_STRONG : style, *o->value ? o->value : "none");
     if (r.cols < 50) {
         x = name + after + 1;
         if (x < r.cols) zf_fit(c, r, x, y, r.cols - x, ZF_STYLE_MARK, o->pending);
@@ -183,7 +197,7 @@ static void put_row(struct zf_canvas *c, struct zf_rect r, int y, const struct r
     }
     x = name + value;
     int fallback = r.cols >= 64 ? 14 : 0;
-    if (fallback) zf_fit(c, r, x, y, fallback - 1, ZF_STYLE_DIM, *o->fallback ? o->fallback : "-");
+    if (fallback) zf_fit(c, r, x, y, fallback - 1, ZF_STYLE_DIM, *o->fallback ? o->fallback : "none");
     x += fallback;
     if (*o->pending) x += zf_fit(c, r, x, y, r.cols - x, ZF_STYLE_MARK, o->pending) + 2;
     if (x < r.cols) zf_fit(c, r, x, y, r.cols - x, o->group == CHANGED ? ZF_STYLE_MARK : ZF_STYLE_DIM, o->origin);
@@ -224,7 +238,7 @@ void zf_draw_options(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
     struct list *l = list_of(v);
     uint64_t down = v->scroll[ZF_PANEL_OPTIONS];
     if (!l || !l->count) {
-        zf_say(c, r, "the options are not known yet");
+        zf_say(c, r, *v->filter[ZF_PANEL_OPTIONS] ? "no option has this filter's text in its name" : "the options are not known yet");
         free(l);
         return;
     }
@@ -250,7 +264,7 @@ void zf_draw_options(const struct zf_view *v, struct zf_canvas *c, struct zf_rec
 
 void zf_frame_options(const struct zf_view *v, char *title, char *note, size_t size)
 {
-    (void)title;
+    if (*v->filter[ZF_PANEL_OPTIONS]) zf_append(title, size, "  /%s", v->filter[ZF_PANEL_OPTIONS]);
     if (v->scroll[ZF_PANEL_OPTIONS])
         zf_append(note, size, "%" PRIu64 " line%s above", v->scroll[ZF_PANEL_OPTIONS], zf_plural(v->scroll[ZF_PANEL_OPTIONS]));
 }
@@ -258,9 +272,7 @@ void zf_frame_options(const struct zf_view *v, char *title, char *note, size_t s
 /* Words: only text has a place for them. */
 void zf_table_options(const struct zf_view *v, struct zf_table *out)
 {
-    static const char *const column[] = {"option"};
     struct list *l = list_of(v);
-    out->column = column;
     if (!l) out->failed = true;
     for (int i = 0; l && i < l->count; i++) {
         char text[800];

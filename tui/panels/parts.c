@@ -9,11 +9,16 @@
 #include <string.h>
 
 const struct zf_mark zf_mark_table[ZF_NOTE_KINDS] = {
-    [ZF_NOTE_CHANGE] = {0x25bc, 'v', ZF_STYLE_MARK, true, "change"}, [ZF_NOTE_CHECKPOINT] = {0x25cf, '@', ZF_STYLE_GOOD, true, "save"},
-    [ZF_NOTE_MARK] = {0x25c6, '#', ZF_STYLE_KEY, true, "mark"},      [ZF_NOTE_NOTE] = {0x00b7, '.', ZF_STYLE_DIM, false, "note"},
-    [ZF_NOTE_WARNING] = {'!', '!', ZF_STYLE_WARN, true, "warning"},  [ZF_NOTE_ERROR] = {'!', '!', ZF_STYLE_BAD, true, "error"},
-    [ZF_NOTE_SAMPLE] = {'"', '"', ZF_STYLE_DIM, false, "sample"},    [ZF_NOTE_RESUME] = {0x25b6, '>', ZF_STYLE_MARK, true, "resume"},
-    [ZF_NOTE_END] = {0x25a0, ']', ZF_STYLE_STRONG, true, "end"},
+    [ZF_NOTE_CHANGE] = {0x25bc, 'v', ZF_STYLE_MARK, true, "change", "set"},
+    [ZF_NOTE_CHECKPOINT] = {0x25cf, '@', ZF_STYLE_GOOD, true, "save", "save"},
+    [ZF_NOTE_MARK] = {0x25c6, '#', ZF_STYLE_KEY, true, "mark", "mark"},
+    [ZF_NOTE_NOTE] = {0x00b7, '.', ZF_STYLE_DIM, false, "note", NULL},
+    [ZF_NOTE_WARNING] = {'!', '!', ZF_STYLE_WARN, true, "warning", "trouble"},
+    [ZF_NOTE_ERROR] = {'!', '!', ZF_STYLE_BAD, true, "error", NULL}, /* as a warning */
+    [ZF_NOTE_SAMPLE] = {'"', '"', ZF_STYLE_DIM, false, "sample", NULL},
+    [ZF_NOTE_RESUME] = {0x25b6, '>', ZF_STYLE_MARK, true, "resume", "resume"},
+    [ZF_NOTE_END] = {0x25a0, ']', ZF_STYLE_STRONG, true, "end", NULL},
+    [ZF_NOTE_VALID] = {0x25c7, 'o', ZF_STYLE_VALID, false, "valid", NULL},
 };
 
 uint32_t zf_mark_glyph(const struct zf_canvas *c, enum zf_note_kind kind)
@@ -123,11 +128,11 @@ static uint64_t span_of(uint64_t first, uint64_t last)
     return last - first == UINT64_MAX ? UINT64_MAX : last - first + 1;
 }
 
-bool zf_piece_steps(uint64_t first, uint64_t last, int i, int n, struct zf_span *out)
+bool zf_piece_steps(uint64_t first, uint64_t last, int i, int n, struct zf_step_range *out)
 {
     unsigned __int128 span = span_of(first, last);
     uint64_t from = (uint64_t)(span * (unsigned)i / (unsigned)n), end = (uint64_t)(span * (unsigned)(i + 1) / (unsigned)n);
-    *out = (struct zf_span){first + from, first + (end > from ? end - 1 : from)};
+    *out = (struct zf_step_range){first + from, first + (end > from ? end - 1 : from)};
     return end > from;
 }
 
@@ -151,7 +156,7 @@ void zf_axis_steps(const struct zf_view *v, uint64_t *first, uint64_t *last)
 {
     zf_view_steps(v, first, last);
     if (*last < *first) *last = *first;
-    if (v->to || *last > UINT64_MAX / 2) return;
+    if (v->to || *last < v->h->step || *last > UINT64_MAX / 2) return;
     uint64_t span = *last - *first + 1, g = grain(v->tail ? v->tail : span);
     uint64_t behind = v->tail ? (g - *last % g) % g : (g - span % g) % g;
     uint64_t steps = v->h->steps >= *last ? v->h->steps : UINT64_MAX;
@@ -160,7 +165,26 @@ void zf_axis_steps(const struct zf_view *v, uint64_t *first, uint64_t *last)
     *last += behind;
 }
 
-static double piece_value(const struct zf_series *s, const struct zf_series *per, enum zf_how how, struct zf_span p)
+void zf_cursor_column(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, uint64_t first, uint64_t last, bool over)
+{
+    if (!v->cursor || v->cursor_step < first || v->cursor_step > last) return;
+    int x = r.x + zf_piece_of(first, last, v->cursor_step, r.cols);
+    for (int y = r.y; y < r.y + r.rows; y++) {
+        if (x < 0 || y < 0 || x >= c->cols || y >= c->rows) continue;
+        struct zf_cell *cell = &c->cell[(size_t)y * (size_t)c->cols + (size_t)x];
+        if (over || cell->code == ' ') cell->code = zf_glyph(c, 0x2502, '|');
+        cell->style = ZF_STYLE_CURSOR;
+    }
+}
+
+int zf_table_pieces(const struct zf_view *v, uint64_t *first, uint64_t *last)
+{
+    enum { MOST = 4096 };
+    zf_view_steps(v, first, last);
+    return !v->h->step ? 0 : *last - *first < MOST ? (int)(*last - *first) + 1 : MOST;
+}
+
+static double piece_value(const struct zf_series *s, const struct zf_series *per, enum zf_how how, struct zf_step_range p)
 {
     struct zf_bucket b = zf_series_between(s, p.from, p.to);
     if (!b.count) return NAN;
@@ -173,7 +197,7 @@ void zf_sample(const struct zf_series *s, const struct zf_series *per, enum zf_h
 {
     double before = NAN;
     for (int i = 0; i < n; i++) {
-        struct zf_span p;
+        struct zf_step_range p;
         bool own = zf_piece_steps(first, last, i, n, &p);
         out[i] = NAN;
         if (!s->used || p.from > s->newest) continue;
@@ -193,6 +217,22 @@ double zf_value_now(const struct zf_view *v, enum zf_series_id id)
     if (!s->used) return NAN;
     if (!v->cursor) return s->last;
     return zf_series_at(s, v->cursor_step, &at, &x) ? x : NAN;
+}
+
+const struct zf_series *zf_per(const struct zf_view *v, int per)
+{
+    return per < 0 ? NULL : zf_history_series(v->h, (enum zf_series_id)per);
+}
+
+double zf_recent(const struct zf_view *v, enum zf_series_id id, int per)
+{
+    const struct zf_series *s = zf_history_series(v->h, id);
+    if (v->cursor) {
+        double by = per < 0 ? 1 : zf_value_now(v, (enum zf_series_id)per);
+        return by > 0 ? zf_value_now(v, id) / by : NAN;
+    }
+    struct zf_step_range newest = {s->newest >= ZF_RECENT_STEPS ? s->newest - ZF_RECENT_STEPS + 1 : 0, s->newest};
+    return s->used ? piece_value(s, zf_per(v, per), ZF_HOW_MEAN, newest) : NAN;
 }
 
 bool zf_have(const struct zf_history *h, enum zf_series_id id)

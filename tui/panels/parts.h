@@ -2,6 +2,7 @@
 #ifndef ZF_TUI_PARTS_H
 #define ZF_TUI_PARTS_H
 
+#include "core/telemetry/eta.h"
 #include "tui/format.h"
 #include "tui/panel.h"
 
@@ -10,8 +11,8 @@ struct zf_mark {
     uint32_t glyph;
     char letter; /* in ASCII */
     uint16_t style;
-    bool axis; /* shown on the axis of steps */
-    const char *word;
+    bool axis;                 /* shown on the axis of steps */
+    const char *word, *legend; /* in the log; below the axis, NULL: not there */
 };
 extern const struct zf_mark zf_mark_table[ZF_NOTE_KINDS];
 uint32_t zf_mark_glyph(const struct zf_canvas *c, enum zf_note_kind kind);
@@ -34,14 +35,19 @@ void zf_say(struct zf_canvas *c, struct zf_rect r, const char *text);
 bool zf_matches(const char *text, const char *filter); /* somewhere in it, whatever the case; "": yes */
 
 /* Steps from..to of piece i of n of first..last. false: there are fewer steps than pieces, and none begins here. */
-struct zf_span {
+struct zf_step_range {
     uint64_t from, to;
 };
-bool zf_piece_steps(uint64_t first, uint64_t last, int i, int n, struct zf_span *out);
+bool zf_piece_steps(uint64_t first, uint64_t last, int i, int n, struct zf_step_range *out);
 /* The piece that a step is in. */
 int zf_piece_of(uint64_t first, uint64_t last, uint64_t step, int n);
 /* First and last step of a plot: those of the view, with an end that moves in jumps, so that what is drawn stands still between them. */
 void zf_axis_steps(const struct zf_view *v, uint64_t *first, uint64_t *last);
+
+/* The cursor's column, if r stands for first..last and it is among them. over: in place of what is there. */
+void zf_cursor_column(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, uint64_t first, uint64_t last, bool over);
+/* Rows for a file: a step each, or as many pieces of the steps shown; 0: no step yet. */
+int zf_table_pieces(const struct zf_view *v, uint64_t *first, uint64_t *last);
 
 /* A value for each of n pieces (NaN: none): mean or most of `s`; with `per` the sum of `s` by the sum of `per`. Pieces without a step have
  * the value of the one before. */
@@ -49,6 +55,11 @@ enum zf_how { ZF_HOW_MEAN, ZF_HOW_MOST };
 void zf_sample(const struct zf_series *s, const struct zf_series *per, enum zf_how how, uint64_t first, uint64_t last, double *out, int n);
 /* The value at a step (the cursor's) or of the newest one; NaN: none. */
 double zf_value_now(const struct zf_view *v, enum zf_series_id id);
+/* The one figure for how it goes now, in all panels: the mean of the newest steps (those whose pace ETA goes by), or the cursor's step
+ * alone. per: a series, of the sums then; -1: none. */
+enum { ZF_RECENT_STEPS = ZF_ETA_WINDOW };
+double zf_recent(const struct zf_view *v, enum zf_series_id id, int per);
+const struct zf_series *zf_per(const struct zf_view *v, int per); /* NULL for -1 */
 bool zf_have(const struct zf_history *h, enum zf_series_id id);
 
 /* One of a power of ten times 1, 2 or 5 that is not below x. */

@@ -77,7 +77,7 @@ static void line_rate(const struct zf_view *v, struct zf_canvas *c, struct zf_re
     struct zf_schedule schedule = schedule_of(v->h);
     zf_sample(s, NULL, ZF_HOW_MEAN, 1, steps, value, n);
     for (int i = 0; i < n; i++) {
-        struct zf_span p;
+        struct zf_step_range p;
         zf_piece_steps(1, steps, i, n, &p);
         ahead[i] = isnan(value[i]) && p.to > v->h->step ? zf_schedule_rate(&schedule, p.to) : NAN;
     }
@@ -114,24 +114,36 @@ static void line_norm(const struct zf_view *v, struct zf_canvas *c, struct zf_re
 static void line_speed(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, int y)
 {
     char a[ZF_FORMAT_ROOM], b[ZF_FORMAT_ROOM];
-    double ms = zf_value_now(v, ZF_SERIES_STEP_MS);
-    int x = LABEL + zf_textf(c, r, LABEL, y, ZF_STYLE_STRONG, "%s tok/s", zf_format_count(a, zf_value_now(v, ZF_SERIES_TOKENS_PER_S)));
+    double ms = v->cursor ? zf_value_now(v, ZF_SERIES_STEP_MS) : 1e3 * zf_history_pace(v->h);
+    int x = LABEL + zf_textf(c, r, LABEL, y, ZF_STYLE_STRONG, "%s tok/s", zf_format_count(a, zf_recent(v, ZF_SERIES_TOKENS_PER_S, -1)));
     if (ms >= 1000)
         zf_textf(c, r, x + 2, y, ZF_STYLE_TEXT, "%s s/step", zf_format_count(b, ms / 1000));
     else if (ms > 0)
         zf_textf(c, r, x + 2, y, ZF_STYLE_TEXT, "%s steps/s", zf_format_count(b, 1000 / ms));
 }
 
+/* One more fact behind x, if all of it fits: half a number misleads. Returns where the next one begins. */
+static int fact(struct zf_canvas *c, struct zf_rect r, int x, int y, unsigned style, const char *text)
+{
+    int cols = zf_text_width(text, SIZE_MAX);
+    if (x + cols > r.cols) return x;
+    zf_text(c, r, x, y, style, text);
+    return x + cols + 2;
+}
+
 static void line_left(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, int y)
 {
-    char text[ZF_FORMAT_ROOM], done[ZF_FORMAT_ROOM];
+    char text[ZF_FORMAT_ROOM], done[ZF_FORMAT_ROOM], after[2 * ZF_FORMAT_ROOM];
     const struct zf_history *h = v->h;
     int x = LABEL;
     if (h->ended)
         x += zf_textf(c, r, x, y, strcmp(h->end_reason, "error") ? ZF_STYLE_GOOD : ZF_STYLE_BAD, "ended: %s", h->end_reason);
+    else if (!zf_view_goes_on(v))
+        x += zf_text(c, r, x, y, ZF_STYLE_BAD, "trainer gone");
     else
         x += zf_text(c, r, x, y, ZF_STYLE_STRONG, zf_duration_text(zf_history_eta(h), text, sizeof text));
-    x += zf_textf(c, r, x, y, ZF_STYLE_DIM, "  after %s", zf_duration_text(h->time > 0 ? h->time : -1, text, sizeof text));
+    snprintf(after, sizeof after, "after %s", zf_duration_text(h->time > 0 ? h->time : -1, text, sizeof text));
+    x = fact(c, r, x + 2, y, ZF_STYLE_DIM, after) - 2;
     if (!h->steps || h->step > h->steps) return;
     double share = (double)h->step / (double)h->steps;
     zf_format_share(done, share);
@@ -145,15 +157,6 @@ static void line_memory(const struct zf_view *v, struct zf_canvas *c, struct zf_
     char device[ZF_FORMAT_ROOM], host[ZF_FORMAT_ROOM];
     zf_textf(c, r, LABEL, y, ZF_STYLE_TEXT, "%s, host %s", zf_format_bytes(device, zf_value_now(v, ZF_SERIES_MEMORY_DEVICE)),
              zf_format_bytes(host, zf_value_now(v, ZF_SERIES_MEMORY_HOST)));
-}
-
-/* One more fact behind x, if all of it fits: half a number misleads. Returns where the next one begins. */
-static int fact(struct zf_canvas *c, struct zf_rect r, int x, int y, unsigned style, const char *text)
-{
-    int cols = zf_text_width(text, SIZE_MAX);
-    if (x + cols > r.cols) return x;
-    zf_text(c, r, x, y, style, text);
-    return x + cols + 2;
 }
 
 static void line_saved(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, int y)
@@ -221,8 +224,8 @@ static void draw_norms(const struct zf_view *v, struct zf_canvas *c, struct zf_r
     if (!h->norm || !h->norm_step || room < 2) return;
     for (size_t i = 0; i < h->matrices; i++) {
         int at = count;
-        if (!isfinite(h->norm[i].norm)) continue;
-        for (; at > 0 && h->norm[best[at - 1]].norm < h->norm[i].norm; at--)
+        if (!isfinite(h->norm[i])) continue;
+        for (; at > 0 && h->norm[best[at - 1]] < h->norm[i]; at--)
             if (at < room) best[at] = best[at - 1];
         if (at >= room) continue;
         best[at] = i;
@@ -233,7 +236,7 @@ static void draw_norms(const struct zf_view *v, struct zf_canvas *c, struct zf_r
     for (int i = 0; i < count; i++, y++) {
         char text[ZF_FORMAT_ROOM];
         zf_fit(c, r, 1, y, r.cols - 12, ZF_STYLE_TEXT, h->matrix[best[i]].name ? h->matrix[best[i]].name : "");
-        zf_text_right(c, r, y, ZF_STYLE_TEXT, zf_format_value(text, h->norm[best[i]].norm));
+        zf_text_right(c, r, y, ZF_STYLE_TEXT, zf_format_value(text, h->norm[best[i]]));
     }
 }
 
@@ -253,8 +256,10 @@ void zf_draw_run(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
 
 void zf_frame_run(const struct zf_view *v, char *title, char *note, size_t size)
 {
-    char text[ZF_FORMAT_ROOM];
-    if (v->h->strategy && *v->h->strategy) zf_append(title, size, "  %s", v->h->strategy);
+    char text[ZF_FORMAT_ROOM], option[32];
+    const char *now = zf_history_option(v->h, "strategy", option, sizeof option), *begun = v->h->strategy ? v->h->strategy : "";
+    const char *strategy = *now && strcmp(now, "auto") ? now : begun; /* it changes while a run goes on */
+    if (*strategy) zf_append(title, size, "  %s", strategy);
     if (v->h->parameters) zf_append(title, size, "  %s", zf_format_count(text, (double)v->h->parameters));
     if (v->h->attempt > 1) zf_append(note, size, "attempt %" PRIu64, v->h->attempt);
 }
@@ -266,14 +271,13 @@ void zf_table_run(const struct zf_view *v, struct zf_table *out)
     static const enum zf_series_id id[] = {ZF_SERIES_TIME,  ZF_SERIES_RATE,         ZF_SERIES_NORM,
                                            ZF_SERIES_CLIP,  ZF_SERIES_TOKENS_PER_S, ZF_SERIES_STEP_MS,
                                            ZF_SERIES_EPOCH, ZF_SERIES_CPU_UPDATES,  ZF_SERIES_SKIPPED};
-    enum { COLUMNS = sizeof column / sizeof *column, MOST = 4096 };
+    enum { COLUMNS = sizeof column / sizeof *column };
     uint64_t first, last;
-    zf_view_steps(v, &first, &last);
+    int n = zf_table_pieces(v, &first, &last);
     out->column = column;
     out->columns = COLUMNS;
-    int n = !v->h->step || last < first ? 0 : last - first < MOST ? (int)(last - first) + 1 : MOST;
     for (int k = 0; k < n; k++) {
-        struct zf_span p;
+        struct zf_step_range p;
         double cell[COLUMNS];
         zf_piece_steps(first, last, k, n, &p);
         cell[0] = (double)p.to;

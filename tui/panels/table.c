@@ -4,21 +4,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PANEL(word, what, cols, rows, weight, scrolls) \
+#define PANEL(word, what, cols, rows, weight, scrolls, filters) \
     { \
-#word, what, cols, rows, weight, zf_draw_##word, zf_frame_##word, zf_table_##word, scrolls \
+        what, cols, rows, weight, zf_draw_##word, zf_frame_##word, zf_table_##word, scrolls, filters \
     }
 
 const struct zf_panel zf_panel_table[ZF_PANELS] = {
-    [ZF_PANEL_LOSS] = PANEL(loss, "loss", 20, 6, 5, NULL),
-    [ZF_PANEL_DEVICE] = PANEL(device, "device", 28, 8, 2, NULL),
-    [ZF_PANEL_LANES] = PANEL(lanes, "lanes", 28, 7, 0, NULL),
-    [ZF_PANEL_BUFFERS] = PANEL(buffers, "host buffers", 24, 5, 3, NULL),
-    [ZF_PANEL_CHANNELS] = PANEL(channels, "channels", 28, 6, 4, zf_scrolls_channels),
-    [ZF_PANEL_RUN] = PANEL(run, "run", 28, 8, 1, NULL),
-    [ZF_PANEL_LOG] = PANEL(log, "log", 24, 4, 3, zf_scrolls_log),
-    [ZF_PANEL_SAMPLES] = PANEL(samples, "samples", 24, 5, 2, zf_scrolls_samples),
-    [ZF_PANEL_OPTIONS] = PANEL(options, "options", 28, 6, 3, zf_scrolls_options),
+    [ZF_PANEL_LOSS] = PANEL(loss, "loss", 20, 6, 5, NULL, false),
+    [ZF_PANEL_DEVICE] = PANEL(device, "device", 28, 8, 2, NULL, false),
+    [ZF_PANEL_LANES] = PANEL(lanes, "lanes", 28, 7, 0, NULL, false),
+    [ZF_PANEL_BUFFERS] = PANEL(buffers, "host buffers", 24, 5, 3, NULL, false),
+    [ZF_PANEL_CHANNELS] = PANEL(channels, "channels", 28, 6, 4, zf_scrolls_channels, true),
+    [ZF_PANEL_RUN] = PANEL(run, "run", 28, 8, 1, NULL, false),
+    [ZF_PANEL_LOG] = PANEL(log, "log", 24, 5, 3, zf_scrolls_log, true),
+    [ZF_PANEL_SAMPLES] = PANEL(samples, "samples", 24, 5, 2, zf_scrolls_samples, false),
+    [ZF_PANEL_OPTIONS] = PANEL(options, "options", 28, 6, 3, zf_scrolls_options, true),
 };
 
 static bool grow(struct zf_table *t)
