@@ -352,6 +352,7 @@ void zf_record_end(struct zf_trainer *t, const char *reason, enum zf_status code
     json_t *o = line("end", t->step);
     json_object_set_new(o, "reason", json_string(reason));
     json_object_set_new(o, "code", json_integer(code));
+    json_object_set_new(o, "steps", integer(t->setup->steps)); /* as they were in the end: more go on */
     set_bus(o, t, bus, sizeof bus);
     if (zf_metrics_dropped(t->metrics)) json_object_set_new(o, "metrics_dropped", integer(zf_metrics_dropped(t->metrics)));
     zf_metrics_write(t->metrics, json_incref(o));

@@ -182,10 +182,10 @@ void zf_saves_keep(const char *run, size_t keep)
     struct saves s;
     struct zf_err ignored;
     if (saves_open(&s, run, &ignored)) return;
-    for (size_t i = 0, kept = 0; i < s.count; i++) {
+    size_t kept[2] = {0}; /* of this course; of those that the run was taken back from: somebody may want to see them again */
+    for (size_t i = 0; i < s.count; i++) {
         const struct save *x = &s.list[i];
-        if (!x->own_name || !x->rank) continue;
-        if (!x->left && kept++ < keep) continue;
+        if (!x->own_name || !x->rank || kept[x->left]++ < keep) continue;
         char *path = zf_path_join(s.folder, x->name);
         if (path) unlink(path);
         free(path);

@@ -18,7 +18,8 @@ typedef enum zf_status zf_saves_visit(void *ctx, const char *path, bool left, st
 enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, struct zf_err *e);
 /* Takes away what is left of checkpoints whose trainer died while it wrote them. Under the run's lock. */
 void zf_saves_sweep(const char *run);
-/* Takes away all but the `keep` newest of those that the run named itself, step-NUMBER.zfc, and wrote itself. */
+/* Takes away all but the `keep` newest of those that the run named itself, step-NUMBER.zfc, and wrote itself; of those of another course as
+ * many stay. */
 void zf_saves_keep(const char *run, size_t keep);
 /* A line each, the newest first: "step-00000500.zfc  12.3 MiB  2026-01-31 12:00:00". To be freed; NULL: no memory. */
 char *zf_saves_list(const char *run);

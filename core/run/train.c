@@ -40,14 +40,17 @@ static enum zf_status identity(const struct zf_options *o, struct zf_run_identit
 /* More steps than a finished run was made for; in epochs by its own run.cfg. */
 static bool asks_for_more(const struct zf_options *o, const char *run, const struct zf_run_facts *f)
 {
-    if (o->steps) return (uint64_t)o->steps > (f->steps > f->last_step ? f->steps : f->last_step);
     struct zf_options then;
     struct zf_err e;
     struct zf_err_list errors = {0};
     char *path = zf_path_join(run, "run.cfg");
     bool more = false;
     if (path && !zf_options_init(&then, &e)) {
-        if (!zf_run_cfg_read(&then, path, &errors)) more = !then.steps && o->epochs > then.epochs;
+        bool read = !zf_run_cfg_read(&then, path, &errors);
+        if (o->steps) /* those of its last start that were lowered while it went on are no more */
+            more = (uint64_t)o->steps > (f->steps > f->last_step ? f->steps : f->last_step) && !(read && o->steps == then.steps);
+        else
+            more = read && !then.steps && o->epochs > then.epochs;
         zf_options_free(&then);
     }
     zf_err_list_free(&errors);

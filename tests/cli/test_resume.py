@@ -489,6 +489,26 @@ def test_which_ones_are_kept(folder):
     expect(found == sorted(["a.tmp-1", "b.zfc.tmp-x", "mine.zfc", "notes.txt", "step-00000001.zfc.old", "step-00000099.zfc", "step-00000013.zfc", "step-00000014.zfc", "step-3.zfc"]), found)
 
 
+def test_those_of_another_course_stay(folder):
+    """Whoever goes back may want to go forward again, by name."""
+    path, out = setting(folder, checkpoint={"save_every": 1, "keep": 2}, at={"5": "save mine"})
+    killed(path, env=at_step(9))
+    mine = os.path.join(out, "checkpoints", "mine.zfc")
+    h.run(path, "--plain", "--resume", mine, "--set", "steps=6")
+    expect(saves(out) == ["mine.zfc", "step-00000005.zfc", "step-00000006.zfc", "step-00000007.zfc", "step-00000008.zfc"], saves(out))
+    done = h.run(path, "--plain", "--set", "steps=7")
+    expect("step-00000006.zfc" in done.stdout, "which one", done.stdout)
+
+
+def test_steps_that_were_lowered_while_it_went_on(folder):
+    """A run that came to its last step is over, though run.cfg once asked for more; more than that go on."""
+    path, out = setting(folder, at={"4": "set steps 6"}, checkpoint={"save_every": 0})
+    h.run(path, "--plain")
+    expect("this run is over" in h.run(path, "--plain").stdout and h.last_step(out) == 6, "over", h.last_step(out))
+    h.run(path, "--plain", "--set", "steps=8")
+    expect(h.last_step(out) == 8, "more", h.last_step(out))
+
+
 def test_a_pause_after_a_step_that_is_not_finite_and_a_kill(folder):
     """The state of the last good step was saved before anybody was waited for; the next start goes on as `resume` would have."""
     bad = {"train": {"learning_rate": "1e20", "schedule": "constant", "warmup_steps": 0, "clip_norm": 0}, "checkpoint": {"save_every": 0}}
