@@ -200,8 +200,9 @@ static enum zf_status halves(struct zf_state *s, const struct zf_state_piece *pi
         k = n - at < most ? n - at : most;
         for (size_t i = 0; i < k; i++) {
             size_t channel = first + at + i, slot = s->slot[channel];
-            float *row = host + i * cols, *own = c->base + (slot - x->device.rows) * cols;
+            float *row = host + i * cols;
             if (slot >= x->device.rows) {
+                float *own = c->base + (slot - x->device.rows) * cols;
                 memcpy(write ? own : row, write ? row : own, bytes);
                 continue;
             }

@@ -111,7 +111,7 @@ static enum zf_status saves_open(struct saves *s, const char *run, struct zf_err
         take_journal(s, entries);
         json_decref(entries);
     }
-    qsort(s->list, s->count, sizeof *s->list, newest_first);
+    if (s->count) qsort(s->list, s->count, sizeof *s->list, newest_first);
     return ZF_OK;
 }
 
