@@ -113,6 +113,7 @@ static bool read_file(struct live *l, struct zf_history *h, double until)
         if (n % ZF_FEED_LINES == 0 && zf_clock() > until) return true;
     }
     zf_history_brief(h, false);
+    if (!l->gone) h->ended = false; /* the trainer lives: an end is that of an attempt before it, or comes again when it lets go of us */
     zf_feed_steps(h, l->run);
     zf_feed_tick(&l->clock, h, zf_tail_age(&l->tail));
     zf_tail_close(&l->tail); /* its room, too */

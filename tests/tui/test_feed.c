@@ -717,10 +717,42 @@ static void a_matrix_that_is_looked_at(void **unused)
     zf_history_close(&h);
 }
 
+/* The end of an attempt before this one, which has not written a line yet, ends nothing; its own does. */
+static void a_run_that_goes_on(void **unused)
+{
+    (void)unused;
+    struct zf_feed *f;
+    struct zf_history h;
+    struct zf_err e;
+    struct zf_answer a;
+    zf_history_open(&h);
+    trainer_begin();
+    tell(start_line);
+    train(40);
+    say("end", ",\"reason\":\"stopped\",\"code\":5");
+    assert_int_equal(zf_feed_live(&f, root, &e), ZF_OK);
+    assert_int_equal(drain(f, &h, 40, &e), ZF_OK);
+    assert_int_equal(f->type->ask(f, 1, "status", false, &e), ZF_OK); /* it has let us in: the file was read to its end */
+    answers(f, &h, &a);
+    for (bool more = true; more;) assert_int_equal(f->type->take(f, &h, 1, &more, &e), ZF_OK);
+    assert_false(h.ended);
+    say("resume", ",\"attempt\":2");
+    train(10);
+    assert_int_equal(drain(f, &h, 50, &e), ZF_OK);
+    assert_false(h.ended);
+    say("end", ",\"reason\":\"done\",\"code\":0");
+    trainer_end(true);
+    for (bool more = true; more || !h.ended;) assert_int_equal(f->type->take(f, &h, 1, &more, &e), ZF_OK);
+    assert_string_equal(h.end_reason, "done");
+    f->type->close(f);
+    zf_history_close(&h);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         T(a_live_run),
+        T(a_run_that_goes_on),
         T(no_gap_and_no_double),
         T(lost_lines_are_read_from_the_file),
         T(a_trainer_that_dies),
