@@ -4,6 +4,7 @@
 #include "core/base/plural.h"
 #include "core/config/run_cfg.h"
 #include "core/pipeline/state.h"
+#include "core/run/save.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 #include "core/session/change.h"
@@ -283,36 +284,19 @@ enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *
     return ZF_OK;
 }
 
-/* Which type of the file a piece is of. */
-static bool same_type(enum zf_state_type a, enum zf_ckpt_type b)
-{
-    static const enum zf_ckpt_type types[] = {[ZF_STATE_F32] = ZF_CKPT_F32,
-                                              [ZF_STATE_BF16] = ZF_CKPT_BF16,
-                                              [ZF_STATE_U32] = ZF_CKPT_U32,
-                                              [ZF_STATE_I16] = ZF_CKPT_I16,
-                                              [ZF_STATE_I32] = ZF_CKPT_I32};
-    return types[a] == b;
-}
-
 static enum zf_status get_piece(const struct zf_resume *r, struct zf_state *s, const struct zf_state_piece *x, struct zf_pool *pool,
-                                void **buffer, size_t *room, struct zf_err *e)
+                                struct zf_save_buffer *b, struct zf_err *e)
 {
-    enum { BUFFER = 4 << 20 };
     const struct zf_ckpt_tensor *t = zf_ckpt_find(&r->file, x->name);
-    size_t row = x->cols * zf_state_type_bytes(x->type), some = row < BUFFER ? BUFFER / row : 1;
     if (!t) return zf_fail(e, ZF_FORMAT, r->path, "%s is missing; the checkpoint is not of this run", x->name);
-    if (t->rank != 2 || t->shape[0] != x->rows || t->shape[1] != x->cols || !same_type(x->type, t->type))
+    if (t->rank != 2 || t->shape[0] != x->rows || t->shape[1] != x->cols || zf_save_type(x->type) != t->type)
         return zf_fail(e, ZF_FORMAT, r->path, "%s has another shape or type than this run's, which is [%zu, %zu]", x->name, x->rows,
                        x->cols);
-    if (some * row > *room) {
-        void *grown = realloc(*buffer, *room = some * row);
-        if (!grown) return zf_fail_memory(e, "a checkpoint");
-        *buffer = grown;
-    }
-    for (size_t first = 0; first < x->rows; first += some) {
-        size_t n = x->rows - first < some ? x->rows - first : some;
-        ZF_TRY(zf_ckpt_read(&r->file, t, *buffer, first * row, n * row, pool, e));
-        ZF_TRY(zf_state_write(s, x, first, n, *buffer, e));
+    ZF_TRY(zf_save_room(x, b, e));
+    for (size_t first = 0; first < x->rows; first += b->rows) {
+        size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
+        ZF_TRY(zf_ckpt_read(&r->file, t, b->bytes, first * b->row, n * b->row, pool, e));
+        ZF_TRY(zf_state_write(s, x, first, n, b->bytes, e));
     }
     return ZF_OK;
 }
@@ -322,8 +306,7 @@ enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, 
     struct zf_state state;
     struct zf_pool *pool = NULL;
     struct zf_device_info device;
-    void *buffer = NULL;
-    size_t room = 0;
+    struct zf_save_buffer buffer = {0};
     t->device->type->info(t->device, &device);
     enum zf_status s = zf_state_shape(&t->pipeline, json_object_get(r->file.info, "pipeline"), e);
     if (s && s == ZF_FORMAT) {
@@ -334,8 +317,8 @@ enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, 
     ZF_TRY(s);
     ZF_TRY(zf_state_open(&state, &t->pipeline, e));
     s = zf_pool_new(&pool, device.threads, e);
-    for (size_t i = 0; !s && i < state.count; i++) s = get_piece(r, &state, &state.list[i], pool, &buffer, &room, e);
-    free(buffer);
+    for (size_t i = 0; !s && i < state.count; i++) s = get_piece(r, &state, &state.list[i], pool, &buffer, e);
+    free(buffer.bytes);
     zf_pool_free(pool);
     zf_state_close(&state);
     return s ? s : zf_state_settled(&t->pipeline, e);

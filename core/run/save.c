@@ -12,31 +12,41 @@
 #include <string.h>
 #include <sys/statvfs.h>
 
-enum { BUFFER = 4 << 20 };
-
 /* ---- tensors ---- */
 
-static const enum zf_ckpt_type types[] = {[ZF_STATE_F32] = ZF_CKPT_F32,
-                                          [ZF_STATE_BF16] = ZF_CKPT_BF16,
-                                          [ZF_STATE_U32] = ZF_CKPT_U32,
-                                          [ZF_STATE_I16] = ZF_CKPT_I16,
-                                          [ZF_STATE_I32] = ZF_CKPT_I32};
+enum zf_ckpt_type zf_save_type(enum zf_state_type t)
+{
+    static const enum zf_ckpt_type types[] = {[ZF_STATE_F32] = ZF_CKPT_F32,
+                                              [ZF_STATE_BF16] = ZF_CKPT_BF16,
+                                              [ZF_STATE_U32] = ZF_CKPT_U32,
+                                              [ZF_STATE_I16] = ZF_CKPT_I16,
+                                              [ZF_STATE_I32] = ZF_CKPT_I32};
+    return types[t];
+}
+
+enum zf_status zf_save_room(const struct zf_state_piece *x, struct zf_save_buffer *b, struct zf_err *e)
+{
+    enum { BYTES = 4 << 20 };
+    b->row = x->cols * zf_state_type_bytes(x->type);
+    b->rows = b->row < BYTES ? BYTES / b->row : 1;
+    if (b->rows * b->row <= b->room) return ZF_OK;
+    void *grown = realloc(b->bytes, b->rows * b->row);
+    if (!grown) return zf_fail_memory(e, "a checkpoint");
+    b->bytes = grown;
+    b->room = b->rows * b->row;
+    return ZF_OK;
+}
 
 static enum zf_status put_piece(struct zf_trainer *t, struct zf_state *s, const struct zf_state_piece *x, struct zf_ckpt_writer *w,
-                                void **buffer, size_t *room, struct zf_err *e)
+                                struct zf_save_buffer *b, struct zf_err *e)
 {
-    size_t row = x->cols * zf_state_type_bytes(x->type), some = row < BUFFER ? BUFFER / row : 1;
     const uint64_t shape[2] = {x->rows, x->cols};
-    if (some * row > *room) {
-        void *grown = realloc(*buffer, *room = some * row);
-        if (!grown) return zf_fail_memory(e, "a checkpoint");
-        *buffer = grown;
-    }
-    ZF_TRY(zf_ckpt_begin(w, x->name, types[x->type], 2, shape, e));
-    for (size_t first = 0; first < x->rows; first += some) {
-        size_t n = x->rows - first < some ? x->rows - first : some;
-        ZF_TRY(zf_state_read(s, x, first, n, *buffer, e));
-        ZF_TRY(zf_ckpt_put(w, *buffer, n * row, e));
+    ZF_TRY(zf_save_room(x, b, e));
+    ZF_TRY(zf_ckpt_begin(w, x->name, zf_save_type(x->type), 2, shape, e));
+    for (size_t first = 0; first < x->rows; first += b->rows) {
+        size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
+        ZF_TRY(zf_state_read(s, x, first, n, b->bytes, e));
+        ZF_TRY(zf_ckpt_put(w, b->bytes, n * b->row, e));
         ZF_TRY(zf_lock_beat(t->lock, t->step, e)); /* a sign of life; signals are heard when it is written */
     }
     return ZF_OK;
@@ -105,8 +115,7 @@ static enum zf_status write_file(struct zf_trainer *t, const char *path, struct 
     struct zf_state state;
     struct zf_pool *pool = NULL;
     struct zf_ckpt_writer *w = NULL;
-    void *buffer = NULL;
-    size_t room = 0;
+    struct zf_save_buffer buffer = {0};
     struct zf_device_info device;
     t->device->type->info(t->device, &device);
     ZF_TRY(zf_state_open(&state, &t->pipeline, e));
@@ -114,14 +123,14 @@ static enum zf_status write_file(struct zf_trainer *t, const char *path, struct 
     if (!s) s = zf_pool_new(&pool, device.threads, e);
     struct zf_ckpt_options o = {.level = (int)t->o->compression_level, .pool = pool, .finite = true, .drop_pages = true, .counts = counts};
     if (!s) s = zf_ckpt_create(&w, path, &o, e);
-    for (size_t i = 0; !s && i < state.count; i++) s = put_piece(t, &state, &state.list[i], w, &buffer, &room, e);
+    for (size_t i = 0; !s && i < state.count; i++) s = put_piece(t, &state, &state.list[i], w, &buffer, e);
     json_t *info = s ? NULL : info_of(t);
     if (!s && !info) s = zf_fail_memory(e, path);
     if (s)
         zf_ckpt_abandon(w), json_decref(info);
     else
         s = zf_ckpt_finish(w, info, e);
-    free(buffer);
+    free(buffer.bytes);
     zf_pool_free(pool);
     zf_state_close(&state);
     return s;
@@ -202,7 +211,8 @@ bool zf_save_or_warn(struct zf_trainer *t)
 void zf_save_due(struct zf_trainer *t)
 {
     const struct zf_options *o = t->o;
-    bool again = t->save.failed && t->step >= t->save.again, every = o->save_every && t->step % (uint64_t)o->save_every == 0,
+    bool again = t->save.failed && t->step >= t->save.again,
+         every = o->save_every && !t->save.failed && t->step % (uint64_t)o->save_every == 0,
          minutes = o->save_minutes > 0 && !t->save.failed && zf_clock() - t->save.at >= 60 * o->save_minutes;
     bool asked = t->save.heard != *t->usr1;
     t->save.heard = *t->usr1;
