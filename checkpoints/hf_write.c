@@ -112,24 +112,45 @@ static enum zf_status write_json(const struct plan *p, const char *name, const j
         json_decref(back);
         if (same || !text) break;
     }
-    enum zf_status s = path && text ? zf_file_write_atomic(path, text, strlen(text), e) : zf_fail_memory(e, name);
+    size_t n = text ? strlen(text) : 0;
+    if (text) text[n] = '\n'; /* in place of the end */
+    enum zf_status s = path && text ? zf_file_write_atomic(path, text, n + 1, e) : zf_fail_memory(e, name);
     free(path);
     free(text);
     return s;
 }
 
-/* The type key that the source has, old or new, or both; the old one if it has none, as every version of transformers reads that. */
+/* The folder that the tokenizer comes from may have a config.json that says the same: then it stays as it is, to the byte. */
+static enum zf_status copy_config(const struct plan *p, const json_t *config, bool *copied, struct zf_err *e)
+{
+    enum { LIMIT = 16 << 20 };
+    char *from = p->w->tokenizer_from ? zf_path_join(p->w->tokenizer_from, "config.json") : NULL;
+    char *to = zf_path_join(p->folder, "config.json");
+    struct zf_err ignored;
+    json_t *theirs = NULL;
+    enum zf_status s = ZF_OK;
+    *copied = from && to && !zf_json_file(&theirs, from, LIMIT, &ignored) && json_equal(theirs, config);
+    if (*copied) s = zf_file_copy(from, to, e);
+    json_decref(theirs);
+    free(from);
+    free(to);
+    return s;
+}
+
+/* The type key that the source has, old or new, or both. The old one if it has none, as every version of transformers reads that; but f32
+ * is what it takes without one. */
 static enum zf_status write_config(const struct plan *p, struct zf_err *e)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};
     json_t *config = json_deep_copy(p->w->config);
     enum zf_status s = ZF_OK;
-    bool any = json_object_get(config, "dtype") || json_object_get(config, "torch_dtype");
+    bool any = json_object_get(config, "dtype") || json_object_get(config, "torch_dtype"), copied = false;
     for (size_t i = 0; i < 2 && !s; i++) {
-        if (any ? !json_object_get(config, keys[i]) : i == 0) continue;
+        if (any ? !json_object_get(config, keys[i]) : i == 0 || p->w->type == ZF_ST_F32) continue;
         if (json_object_set_new(config, keys[i], json_string(type_key(p->w->type)))) s = zf_fail_memory(e, "config.json");
     }
-    if (!s) s = write_json(p, "config.json", config, 0, e);
+    if (!s) s = copy_config(p, config, &copied, e);
+    if (!s && !copied) s = write_json(p, "config.json", config, 0, e);
     json_decref(config);
     return s;
 }

@@ -34,10 +34,20 @@ static enum zf_status put_floats(struct zf_st_sink *sink, float *x, size_t n, en
     return zf_st_put(sink, x, n * (type == ZF_ST_F32 ? 4 : 2), e);
 }
 
+/* Buffers of masks and positions, which some folders have beside the weights, stay what they are. */
+static bool is_float(const struct zf_st_tensor *t)
+{
+    static const bool is_whole[ZF_ST_TYPES] = {
+        [ZF_ST_BOOL] = true, [ZF_ST_U8] = true,  [ZF_ST_I8] = true,  [ZF_ST_I16] = true, [ZF_ST_U16] = true,
+        [ZF_ST_I32] = true,  [ZF_ST_U32] = true, [ZF_ST_I64] = true, [ZF_ST_U64] = true};
+    return !is_whole[t->type];
+}
+
 static enum zf_status convert_tensor(void *ctx, size_t index, struct zf_st_sink *sink, struct zf_err *e)
 {
     const struct conversion *c = ctx;
     const struct zf_st_tensor *t = c->tensors[index];
+    if (!is_float(t)) return zf_st_put(sink, t->data, t->bytes, e);
     float *piece = malloc(PIECE * sizeof *piece);
     if (!piece) return zf_fail_memory(e, t->name);
     enum zf_status s = ZF_OK;
@@ -59,7 +69,7 @@ static enum zf_status write_folder(const struct zf_hf *from, const char *out, en
     for (size_t i = 0; !s && i < n; i++) {
         const char *file;
         const struct zf_st_tensor *t = c.tensors[i] = zf_hf_tensor(from, i, &file);
-        entries[i] = (struct zf_st_entry){.name = t->name, .type = type, .rank = t->rank};
+        entries[i] = (struct zf_st_entry){.name = t->name, .type = is_float(t) ? type : t->type, .rank = t->rank};
         memcpy(entries[i].shape, t->shape, sizeof entries[i].shape);
     }
     if (!s)

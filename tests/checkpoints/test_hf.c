@@ -235,7 +235,7 @@ static void test_write(void **state)
     written(w, 1);
     assert_int_equal(entries_in(w.out), 4);
     expect_text(in_folder("out/config.json"), "{\n  \"rms_norm_eps\": 1e-5,\n  \"torch_dtype\": \"bfloat16\",\n  \"x\": 0.1,\n"
-                                              "  \"third\": 0.3333333333333333,\n  \"n\": null\n}");
+                                              "  \"third\": 0.3333333333333333,\n  \"n\": null\n}\n");
     assert_string_equal(json_string_value(json_object_get(config, "torch_dtype")), "float32"); /* the caller's is untouched */
     expect_text(in_folder("out/tokenizer.json"), "{ \"x\" : 1 }\r\n");
     expect_text(in_folder("out/chat_template.jinja"), "{{ x }}");
@@ -258,10 +258,10 @@ static void test_type_key(void **state)
     static const struct {
         const char *config, *expect;
     } cases[] = {
-        {"{}", "{\n  \"torch_dtype\": \"bfloat16\"\n}"},
-        {"{\"dtype\":\"float16\"}", "{\n  \"dtype\": \"bfloat16\"\n}"},
+        {"{}", "{\n  \"torch_dtype\": \"bfloat16\"\n}\n"},
+        {"{\"dtype\":\"float16\"}", "{\n  \"dtype\": \"bfloat16\"\n}\n"},
         {"{\"x\":0.02,\"torch_dtype\":\"float16\",\"dtype\":\"float32\"}",
-         "{\n  \"x\": 0.02,\n  \"torch_dtype\": \"bfloat16\",\n  \"dtype\": \"bfloat16\"\n}"},
+         "{\n  \"x\": 0.02,\n  \"torch_dtype\": \"bfloat16\",\n  \"dtype\": \"bfloat16\"\n}\n"},
     };
     new_model();
     for (size_t i = 0; i < 3; i++) {
@@ -271,6 +271,31 @@ static void test_type_key(void **state)
         json_decref(config);
         remove_tree(in_folder("out"));
     }
+}
+
+/* A config.json that says what is to be written is not written anew. */
+static void test_same_config(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *theirs, *expect;
+    } cases[] = {
+        {"{ \"torch_dtype\":\"bfloat16\",\r\n\"x\": 1.0e-05 }", "{ \"torch_dtype\":\"bfloat16\",\r\n\"x\": 1.0e-05 }"},
+        {"{\"torch_dtype\":\"float32\", \"x\": 1.0e-05}", "{\n  \"torch_dtype\": \"bfloat16\",\n  \"x\": 1e-5\n}\n"},
+        {"{\"torch_dtype\":\"bfloat16\", \"x\": 1.0e-06}", "{\n  \"torch_dtype\": \"bfloat16\",\n  \"x\": 1e-5\n}\n"},
+        {"{\"torch_dtype\":\"bfloat16\"", "{\n  \"torch_dtype\": \"bfloat16\",\n  \"x\": 1e-5\n}\n"},
+    };
+    json_t *config = json_loads("{\"torch_dtype\":\"float32\",\"x\":1e-5}", 0, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        new_model();
+        save_text(in_folder("m/config.json"), cases[i].theirs);
+        struct zf_hf_write w = a_write(config);
+        w.tokenizer_from = in_folder("m");
+        written(w, 1);
+        expect_text(in_folder("out/config.json"), cases[i].expect);
+        remove_tree(w.out);
+    }
+    json_decref(config);
 }
 
 static void test_write_sharded(void **state)
@@ -409,10 +434,10 @@ static void test_shared_folders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folder),         cmocka_unit_test(test_no_weights),     cmocka_unit_test(test_index),
-        cmocka_unit_test(test_shards),         cmocka_unit_test(test_write),          cmocka_unit_test(test_type_key),
-        cmocka_unit_test(test_write_sharded),  cmocka_unit_test(test_write_failures), cmocka_unit_test(test_write_parents),
-        cmocka_unit_test(test_shared_folders),
+        cmocka_unit_test(test_folder),        cmocka_unit_test(test_no_weights),     cmocka_unit_test(test_index),
+        cmocka_unit_test(test_shards),        cmocka_unit_test(test_write),          cmocka_unit_test(test_type_key),
+        cmocka_unit_test(test_same_config),   cmocka_unit_test(test_write_sharded),  cmocka_unit_test(test_write_failures),
+        cmocka_unit_test(test_write_parents), cmocka_unit_test(test_shared_folders),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -1,0 +1,184 @@
+"""Exports, seen from outside: what was not trained comes out as it went in, and transformers computes with the rest what this program does.
+ZF_PYTHON names a Python that has torch and transformers (default: this one)."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import harness as h
+from harness import expect
+
+PYTHON = os.environ.get("ZF_PYTHON", sys.executable)
+COMPANIONS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "chat_template.jinja", "merges.txt")
+DTYPES = {"F32": ("f32", "float32"), "BF16": ("bf16", "bfloat16"), "F16": ("f16", "float16")}
+
+
+def model_tensors(folder):
+    """Of all shards: name -> (dtype, shape, bytes)."""
+    files = sorted(n for n in os.listdir(folder) if n.startswith("model") and n.endswith(".safetensors"))
+    expect(files, folder, "has no model")
+    return {k: v for n in files for k, v in h.read_tensors(os.path.join(folder, n)).items()}
+
+
+def read(*parts):
+    with open(os.path.join(*parts), "rb") as f:
+        return f.read()
+
+
+def vocabulary(model):
+    with open(os.path.join(model, "config.json"), encoding="utf-8") as f:
+        return json.load(f)["vocab_size"]
+
+
+def golden_model(folder, name):
+    """One of the small models of tests/golden, with files beside it that nobody may change; and rows of ids."""
+    place = os.path.join(folder, name)
+    os.mkdir(place)
+    model = h.copy_model(place, name)
+    for i, file in enumerate(COMPANIONS):
+        h.write(os.path.join(model, file), f'{{ "any" :\t{i}.0 }}\r\n')
+    os.remove(os.path.join(model, "golden.safetensors"))
+    os.remove(os.path.join(model, "tokenizer.json"))  # a run would want it to be one
+    os.remove(os.path.join(model, "tokenizer_config.json"))
+    h.token_file(os.path.join(place, "rows.safetensors"), 8, 16, vocabulary(model))
+    return place, model
+
+
+def rows_run(place, **changes):
+    data = {"train": "rows.safetensors", "format": "tokens", "sequence_length": None, "valid_split": None}
+    train = {"steps": 3, "valid_every": 0, **changes.pop("train", {})}
+    h.run(h.cfg(place, model={"path": "model", **h.FROM_FOLDER}, data=data, train=train, **changes))
+    return os.path.join(place, "out")
+
+
+def as_transformers_saves(model, tensors):
+    """By the names that its model with a head has; without what it makes itself: masks, and a head that is the embedding."""
+    with open(os.path.join(model, "config.json"), encoding="utf-8") as f:
+        config = json.load(f)
+    base = {"gpt2": "transformer.", "opt": "model."}.get(config["model_type"], "model.")
+    tied = config.get("tie_word_embeddings", config["model_type"] in ("gpt2", "opt"))
+    out = {}
+    for name, tensor in tensors.items():
+        if not name.endswith((".attn.bias", ".attn.masked_bias")) and not (tied and name == "lm_head.weight"):
+            out[name if name.startswith((base, "lm_head.")) else base + name] = tensor
+    return out
+
+
+def expect_same(what, model, export, theirs):
+    """The same tensors, config.json and files beside it, to the byte."""
+    ours = model_tensors(export)
+    expect(ours.keys() == theirs.keys(), what, sorted(ours.keys() ^ theirs.keys()))
+    expect(all(ours[k] == theirs[k] for k in ours), what, [k for k in ours if ours[k] != theirs[k]])
+    beside = {n for n in os.listdir(model) if not n.startswith("model")}
+    expect(beside == {n for n in os.listdir(export) if not n.startswith("model")}, what, os.listdir(export))
+    different = [n for n in beside if read(model, n) != read(export, n)]
+    expect(not different, what, different)
+
+
+def test_what_was_not_trained_is_what_it_was(folder):
+    """An export of a folder, and of a checkpoint before the first step."""
+    for name in sorted(os.listdir(h.FAMILIES)):
+        place, model = golden_model(folder, name)
+        out, theirs = rows_run(place, at={"1": "save untouched"}), model_tensors(model)
+        kind, _ = DTYPES[theirs[max(theirs)][0]]
+        untouched = os.path.join(out, "checkpoints", "untouched.zfc")
+        for i, what in enumerate(((model,), (untouched,), (out, "--step", "0"))):
+            to = os.path.join(place, f"to{i}")
+            h.run("export", *what, to, "--dtype", kind)
+            expect_same((name, *what), model, to, theirs if what == (model,) else as_transformers_saves(model, theirs))
+        one = "model.safetensors"
+        expect(not os.path.exists(os.path.join(model, one)) or read(model, one) == read(place, "to0", one), name, "the file is another")
+        shutil.rmtree(place)
+
+
+def test_config_says_the_type_and_nothing_else_new(folder):
+    for name in sorted(os.listdir(h.FAMILIES)):
+        _, model = golden_model(folder, name)
+        with open(os.path.join(model, "config.json"), encoding="utf-8") as f:
+            theirs = json.load(f)
+        for kind, word in DTYPES.values():
+            to = os.path.join(folder, name, kind)
+            h.run("export", model, to, "--dtype", kind)
+            with open(os.path.join(to, "config.json"), encoding="utf-8") as f:
+                ours = json.load(f)
+            keys = [k for k in ("dtype", "torch_dtype") if k in theirs] or (["torch_dtype"] if kind != "f32" else [])
+            expect(ours == {**theirs, **{k: word for k in keys}}, name, kind, ours)
+
+
+def test_whole_numbers_stay_what_they_are(folder):
+    """Masks and positions that old folders have beside the weights."""
+    model = h.copy_model(folder, "gpt2-untied-hd6")
+    path = os.path.join(model, "model.safetensors")
+    tensors = {**h.read_tensors(path), "h.0.attn.bias": ("BOOL", [2, 3], bytes([1, 0, 1, 1, 0, 0])), "steps": ("I64", [2], h.pack("I64", [-1, 1 << 60]))}
+    h.write_tensors(path, tensors)
+    for kind, (word, _) in DTYPES.items():
+        to = os.path.join(folder, word)
+        h.run("export", model, to, "--dtype", word)
+        ours = model_tensors(to)
+        expect(ours.keys() == tensors.keys() and all(ours[n] == tensors[n] for n in ("h.0.attn.bias", "steps")), word, sorted(ours))
+        expect({t[0] for n, t in ours.items() if tensors[n][0] == "F32"} == {kind}, word)
+
+
+def sharded(model, to, limit):
+    """The folder anew, as it were if it were too big for one file."""
+    h.run(model, to, limit, program=os.environ["ZF_SHARDS"])
+    return to
+
+
+def test_shards(folder):
+    """They have the same tensors, each once, and each but those that are bigger alone fits into the limit; read back, it is the same model."""
+    for name in ("llama3-rope-f16-shards", "gpt2-untied-hd6", "qwen2-untied-multi-query"):
+        place, model = golden_model(folder, name)
+        theirs, limit = model_tensors(model), 4000
+        to = sharded(model, os.path.join(place, "to"), limit)
+        expect_same(name, model, to, theirs)
+        files = sorted(n for n in os.listdir(to) if n.endswith(".safetensors"))
+        count = len(files)
+        expect(count > 2 and files == [f"model-{i + 1:05}-of-{count:05}.safetensors" for i in range(count)], files)
+        inside = [h.read_tensors(os.path.join(to, n)) for n in files]
+        expect(all(len(t) == 1 or sum(len(x[2]) for x in t.values()) <= limit for t in inside), [len(t) for t in inside])
+        with open(os.path.join(to, "model.safetensors.index.json"), encoding="utf-8") as f:
+            index = json.load(f)
+        expect(index["weight_map"] == {k: n for n, t in zip(files, inside) for k in t}, index)
+        expect(index["metadata"]["total_size"] == sum(len(t[2]) for t in theirs.values()), index["metadata"])
+        for i, source in enumerate((model, to)):
+            h.run("export", source, os.path.join(place, f"one{i}"))
+        expect(read(place, "one0", "model.safetensors") == read(place, "one1", "model.safetensors"), name, "is read back as another model")
+
+
+GOLDEN = """
+import sys
+sys.path.insert(0, sys.argv[1])
+from make_golden import golden, save_file
+for folder in sys.argv[2:]:
+    save_file(golden(folder, steps=0), folder + ".golden", metadata={"format": "pt"})
+"""
+
+
+def test_transformers_computes_the_same(folder):
+    """Logits, loss and gradients of trained models of all families, within 1e-5 of ours in f32.."""
+    if subprocess.run([PYTHON, "-c", "import torch, transformers, safetensors"], capture_output=True).returncode:
+        raise h.Skip(f"{PYTHON} has no torch, transformers, safetensors (set ZF_PYTHON)")
+    found = []
+    for name in sorted(os.listdir(h.FAMILIES)):
+        place, _ = golden_model(folder, name)
+        found.append(h.only_export(rows_run(place)))
+    found.append(sharded(found[-1], os.path.join(folder, "shards"), 4000))
+    for family in ("gpt2", "opt", "llama", "qwen2", "qwen3"):
+        place = os.path.join(folder, family)
+        os.mkdir(place)
+        h.text_file(place)
+        h.run(h.cfg(place, model={"family": family}, train={"steps": 5, "valid_every": 0}, zenflow={"strategy": "zenflow", "update_interval": 2}))
+        found.append(os.path.join(place, "model"))
+        h.run("export", os.path.join(place, "out"), found[-1], "--drain")
+    done = subprocess.run([PYTHON, "-c", GOLDEN, os.path.join(h.SOURCE, "tests", "golden"), *found], capture_output=True, text=True)
+    expect(done.returncode == 0, done.stderr[-3000:])
+    for model in found:
+        h.run("verify", model, model + ".golden", "--dtype", "f32")
+
+
+if __name__ == "__main__":
+    h.main()
