@@ -122,6 +122,41 @@ def test_whole_numbers_stay_what_they_are(folder):
         expect({t[0] for n, t in ours.items() if tensors[n][0] == "F32"} == {kind}, word)
 
 
+def test_the_best(folder):
+    """The export that keep_best keeps, or else a checkpoint of its step; said if there is neither."""
+    h.text_file(folder)
+    h.run(h.cfg(folder, train={"steps": 30, "valid_every": 10, "keep_best": "yes"}, checkpoint={"save_every": 10, "keep": 9}))
+    out = os.path.join(folder, "out")
+    best = next(e["step"] for e in reversed(h.json_lines(os.path.join(out, "journal.jsonl"))) if e["type"] == "export" and e["best"])
+    tensors = []
+    for i, gone in enumerate((None, f"exports/step-{best:08}", f"checkpoints/step-{best:08}.zfc")):
+        if gone:
+            os.rename(os.path.join(out, gone), os.path.join(folder, f"gone{i}"))
+        to = os.path.join(folder, f"to{i}")
+        done = h.run("export", out, to, "--step", "best", code=4 if i == 2 else 0)
+        if i < 2:
+            expect(f"step-{best:08}" in done.stdout, done.stdout)
+            tensors.append(model_tensors(to))
+    expect(tensors[0] == tensors[1], "a checkpoint of the best step is not its export")
+    expect(f"was {best}," in done.stderr and "neither" in done.stderr and not os.path.exists(to), done.stderr)
+    for step in ("", "1e1", " 10", "-1", "bset"):
+        h.run("export", out, to, "--step", step, code=2)
+    h.run("export", os.path.join(folder, "to0"), to, "--step", "best", code=2)
+
+
+def test_the_best_of_another_course(folder):
+    """What was the best of steps that the run was taken back from is not the best of the run."""
+    h.text_file(folder)
+    path = h.cfg(folder, train={"steps": 30, "valid_every": 10, "keep_best": "yes"}, checkpoint={"save_every": 10, "keep": 9})
+    h.run(path)
+    out = os.path.join(folder, "out")
+    h.run(path, "--resume", os.path.join(out, "checkpoints", "step-00000010.zfc"), "--set", "steps=13")
+    best = [e["step"] for e in h.json_lines(os.path.join(out, "journal.jsonl")) if e["type"] == "export" and e["best"]]
+    last = h.metrics(out, "valid")[-1]["step"]
+    done = h.run("export", out, os.path.join(folder, "to"), "--step", "best")
+    expect(int(done.stdout.split("step-")[1][:8]) in (10, last) and 30 in best, done.stdout, best)
+
+
 def sharded(model, to, limit):
     """The folder anew, as it were if it were too big for one file."""
     h.run(model, to, limit, program=os.environ["ZF_SHARDS"])
