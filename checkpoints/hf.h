@@ -47,5 +47,7 @@ struct zf_hf_write {
     size_t shard_limit;
 };
 enum zf_status zf_hf_write(const struct zf_hf_write *w, struct zf_err *e);
+/* ZF_IO if there is something of that name; zf_hf_write looks for itself, this is for who has much to do before. */
+enum zf_status zf_hf_check_free(const char *out, struct zf_err *e);
 
 #endif

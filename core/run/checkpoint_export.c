@@ -238,6 +238,7 @@ enum zf_status zf_command_export(struct zf_args *a, struct zf_err *e)
     if (!out[0]) return zf_fail(e, ZF_USAGE, "OUT", "it is empty; the name of the folder to be made is expected");
     while (dtype && type < TYPES && strcmp(dtype, types[type].name)) type++;
     if (type == TYPES) return zf_fail(e, ZF_USAGE, "--dtype", "`%s` is neither f32 nor bf16 nor f16", dtype);
+    ZF_TRY(zf_hf_check_free(out, e));
     ZF_TRY(zf_find_model(&folder, &saved, run, step, e));
     enum zf_status s = !folder  ? export_saved(&saved, out, types[type].type, drains, e)
                        : drains ? zf_fail(e, ZF_USAGE, "--drain", "%s is no checkpoint: it has no gradients that could be applied", folder)

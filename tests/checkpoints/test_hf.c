@@ -3,7 +3,9 @@
 
 #include "checkpoints/hf.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 
 #define INDEX "m/model.safetensors.index.json"
@@ -378,15 +380,50 @@ static void test_write_failures(void **state)
     write_fails(w, ZF_IO, strerror(EFBIG));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
 
-    char stale[600]; /* what a killed process left */
-    snprintf(stale, sizeof stale, "%s.tmp-%ld", in_folder("out"), (long)getpid());
-    mkdir(stale, 0777);
-    strcat(stale, "/model.safetensors");
-    save_text(stale, "half");
-    written(w, 4);
-    remove_tree(w.out);
+    struct zf_st_entry huge = {"huge", ZF_ST_BF16, 2, {1 << 30, 1 << 29}};
+    w.entries = &huge;
+    w.count = 1;
+    w.shard_limit = 0;
+    write_fails(w, ZF_IO, "1152921504607 MB are needed, and");
     json_decref(config);
     json_decref(array);
+}
+
+static void a_folder(const char *name)
+{
+    char inside[64];
+    snprintf(inside, sizeof inside, "%s/model.safetensors", name);
+    assert_int_equal(mkdir(in_folder(name), 0777), 0);
+    save_text(in_folder(inside), "half");
+}
+
+/* What a killed process left is removed by the next that writes the same; what another one writes, or is called otherwise, is not. */
+static void test_left_behind(void **state)
+{
+    (void)state;
+    static const char *const stay[] = {"out.tmp-2", "out.tmp-", "out.tmp-3x", "out2.tmp-4", "xout.tmp-5"};
+    char own[64];
+    new_model();
+    json_t *config = json_object();
+    struct zf_hf_write w = a_write(config);
+    struct zf_err e;
+    snprintf(own, sizeof own, "out.tmp-%ld", (long)getpid());
+    a_folder(own);
+    a_folder("out.tmp-1");
+    for (size_t i = 0; i < 5; i++) a_folder(stay[i]);
+    int held = open(in_folder("out.tmp-2"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(flock(held, LOCK_EX | LOCK_NB), 0);
+    w.ctx = &w;
+    if (zf_hf_write(&w, &e)) fail_msg("%s: %s", e.where, e.message);
+    accepted(w.out, 1, 6, "");
+    assert_int_equal(entries_in(folder), 7); /* m, out */
+    close(held);
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(entries_in(in_folder(stay[i])), 1);
+        remove_tree(in_folder(stay[i]));
+    }
+    remove_tree(w.out);
+    json_decref(config);
 }
 
 static void test_write_parents(void **state)
@@ -434,10 +471,10 @@ static void test_shared_folders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folder),        cmocka_unit_test(test_no_weights),     cmocka_unit_test(test_index),
-        cmocka_unit_test(test_shards),        cmocka_unit_test(test_write),          cmocka_unit_test(test_type_key),
-        cmocka_unit_test(test_same_config),   cmocka_unit_test(test_write_sharded),  cmocka_unit_test(test_write_failures),
-        cmocka_unit_test(test_write_parents), cmocka_unit_test(test_shared_folders),
+        cmocka_unit_test(test_folder),      cmocka_unit_test(test_no_weights),    cmocka_unit_test(test_index),
+        cmocka_unit_test(test_shards),      cmocka_unit_test(test_write),         cmocka_unit_test(test_type_key),
+        cmocka_unit_test(test_same_config), cmocka_unit_test(test_write_sharded), cmocka_unit_test(test_write_failures),
+        cmocka_unit_test(test_left_behind), cmocka_unit_test(test_write_parents), cmocka_unit_test(test_shared_folders),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

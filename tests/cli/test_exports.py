@@ -12,7 +12,8 @@ import harness as h
 from harness import expect
 
 PYTHON = os.environ.get("ZF_PYTHON", sys.executable)
-COMPANIONS = ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "chat_template.jinja", "merges.txt")
+COMPANIONS = ("special_tokens_map.json", "generation_config.json", "chat_template.jinja", "chat_template.json", "merges.txt", "vocab.txt",
+              "tokenizer.model", "spiece.model", "sentencepiece.bpe.model", "added_tokens.json")
 DTYPES = {"F32": ("f32", "float32"), "BF16": ("bf16", "bfloat16"), "F16": ("f16", "float16")}
 
 
@@ -41,8 +42,6 @@ def golden_model(folder, name):
     for i, file in enumerate(COMPANIONS):
         h.write(os.path.join(model, file), f'{{ "any" :\t{i}.0 }}\r\n')
     os.remove(os.path.join(model, "golden.safetensors"))
-    os.remove(os.path.join(model, "tokenizer.json"))  # a run would want it to be one
-    os.remove(os.path.join(model, "tokenizer_config.json"))
     h.token_file(os.path.join(place, "rows.safetensors"), 8, 16, vocabulary(model))
     return place, model
 
@@ -142,6 +141,9 @@ def test_the_best(folder):
     for step in ("", "1e1", " 10", "-1", "bset"):
         h.run("export", out, to, "--step", step, code=2)
     h.run("export", os.path.join(folder, "to0"), to, "--step", "best", code=2)
+    # what is there already is said before anything is read
+    done = h.run("export", os.path.join(folder, "nothing"), os.path.join(folder, "to0"), code=7)
+    expect("exists already" in done.stderr, done.stderr)
 
 
 def test_the_best_of_another_course(folder):
