@@ -96,7 +96,15 @@ static void test_memory(void **state)
     struct growth g = {0};
     struct zf_pool *pool;
     struct zf_err e;
-    assert_int_equal(mallopt(M_MMAP_THRESHOLD, 64 << 10), 1); /* so that what other threads allocate is counted, too */
+    mallopt(M_MMAP_THRESHOLD, 64 << 10); /* so that what other threads allocate is counted, too */
+    g.before = allocated();
+    void *block = malloc(MIB);
+    bool told = block && allocated() >= g.before + MIB;
+    free(block);
+    if (!told) { /* a sanitizer's */
+        print_message("the allocator does not say how much it has given out\n");
+        skip();
+    }
     assert_int_equal(zf_pool_new(&pool, THREADS, &e), ZF_OK);
     g.before = allocated() + MIB; /* the pieces' own buffer */
     write_pieces(in_folder("memory.zfc"), &(struct zf_ckpt_options){.level = 1, .pool = pool, .finite = true}, 96, look, &g);
