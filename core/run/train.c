@@ -171,7 +171,7 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     zf_saves_sweep(t->run);
     char *metrics = zf_path_join(t->run, "metrics.jsonl"), *log = zf_path_join(t->run, "trainer.log");
     enum zf_status s = metrics && log ? ZF_OK : zf_fail_memory(e, "a path");
-    if (!s && t->resume) s = zf_metrics_cut(metrics, t->step, e);
+    if (!s && t->resume) s = zf_metrics_cut(metrics, t->step, t->resume->metrics, e);
     if (!s) s = zf_metrics_open(&t->metrics, metrics, e);
     if (s == ZF_IO) { /* telemetry never stops training */
         zf_err_print("warning", e);
@@ -234,11 +234,9 @@ static const char *end_text(const struct zf_trainer *t, enum zf_end end, char *b
     return buffer;
 }
 
-/* Nothing is written twice. */
 static enum zf_status last_save(struct zf_trainer *t, struct zf_err *e)
 {
-    bool saved = t->save.path && t->save.moment.step == t->step && t->save.moment.drains == t->drains;
-    enum zf_status s = saved ? ZF_OK : zf_trainer_save(t, NULL, NULL, e);
+    enum zf_status s = zf_trainer_save(t, e);
     if (!s || s == ZF_NUMERIC) return s;
     const struct zf_err why = *e;
     if (!t->save.moment.drains) return zf_fail(e, s, why.where, "%s; there is no checkpoint to go on from", why.message);
@@ -303,6 +301,7 @@ static void broken_run(struct zf_trainer *t, const struct zf_err *why)
 
 static void close_trainer(struct zf_trainer *t)
 {
+    zf_save_close(t);
     zf_metrics_listen(t->metrics, NULL, NULL);
     t->watch.listeners = 0;
     zf_session_close(t->session); /* first: its clients have had the last line, and the socket goes while the lock is held */
@@ -318,7 +317,6 @@ static void close_trainer(struct zf_trainer *t)
     zf_lock_release(t->lock);
     if (t->place >= 0) close(t->place);
     zf_pace_close(t);
-    free(t->save.path);
     free(t->exported);
     free(t->best.path);
 }
