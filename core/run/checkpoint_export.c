@@ -18,6 +18,7 @@ enum { PIECE = 1 << 16 };
 /* ---- of a folder ---- */
 
 struct conversion {
+    const struct zf_hf *from;
     enum zf_st_type type;
     const struct zf_st_tensor **tensors;
 };
@@ -48,6 +49,7 @@ static enum zf_status convert_tensor(void *ctx, size_t index, struct zf_st_sink 
     const struct conversion *c = ctx;
     const struct zf_st_tensor *t = c->tensors[index];
     if (!is_float(t)) return zf_st_put(sink, t->data, t->bytes, e);
+    size_t each = zf_st_type_bits(t->type) / 8;
     float *piece = malloc(PIECE * sizeof *piece);
     if (!piece) return zf_fail_memory(e, t->name);
     enum zf_status s = ZF_OK;
@@ -55,6 +57,7 @@ static enum zf_status convert_tensor(void *ctx, size_t index, struct zf_st_sink 
         n = least(PIECE, t->elements - at);
         s = zf_st_floats(piece, t, at, n, e);
         if (!s) s = put_floats(sink, piece, n, c->type, t->name, e);
+        zf_hf_pages(c->from, t->data + at * each, n * each, true); /* else all of the folder counts as memory of this process */
     }
     free(piece);
     return s;
@@ -64,7 +67,7 @@ static enum zf_status write_folder(const struct zf_hf *from, const char *out, en
 {
     size_t n = zf_hf_tensor_count(from);
     struct zf_st_entry *entries = calloc(n ? n : 1, sizeof *entries);
-    struct conversion c = {type, calloc(n ? n : 1, sizeof *c.tensors)};
+    struct conversion c = {from, type, calloc(n ? n : 1, sizeof *c.tensors)};
     enum zf_status s = entries && c.tensors ? ZF_OK : zf_fail_memory(e, out);
     for (size_t i = 0; !s && i < n; i++) {
         const char *file;

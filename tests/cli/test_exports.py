@@ -121,6 +121,20 @@ def test_whole_numbers_stay_what_they_are(folder):
         expect({t[0] for n, t in ours.items() if tensors[n][0] == "F32"} == {kind}, word)
 
 
+def test_memory_of_a_folder(folder):
+    """A piece at a time, however big it is."""
+    model, path = os.path.join(folder, "model"), os.path.join(folder, "model", "model.safetensors")
+    os.mkdir(model)
+    h.write(os.path.join(model, "config.json"), "{}")
+    size = (300 if h.SLOW == 1 else 8) << 20  # sanitizers have memory of their own
+    text = json.dumps({"a": {"dtype": "BF16", "shape": [size // 2], "data_offsets": [0, size]}}).encode()
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        f.truncate(8 + len(text) + size)
+    memory, _ = h.peak("export", model, os.path.join(folder, "to"), "--dtype", "bf16")
+    expect(os.path.getsize(os.path.join(folder, "to", "model.safetensors")) > size and (h.SLOW > 1 or memory < 100), memory)
+
+
 def test_the_best(folder):
     """The export that keep_best keeps, or else a checkpoint of its step; said if there is neither."""
     h.text_file(folder)
