@@ -2,11 +2,11 @@
 
     python3 tests/bench/checkpoints.py BUILD MODEL [--python PYTHON] [--rounds 2] [--steps 20] [--folder DIRECTORY] [--markdown]
 
-MODEL is a Hugging Face folder; the goals are those of SmolLM2-135M in bf16. PYTHON is one with torch and safetensors, without it their rows are
-left out, in words; so are those of zstd where there is no such program. The model is trained by --steps steps on configs/data/shakespeare.txt, and
-the tensors of the checkpoint that it ends with, masters, moments and weights, are what all of them write and read, in turns, on one thread, in
-DIRECTORY (else a temporary one; of the order of ten times the model's size is needed). The best round of each counts. Processor time, the
-system's for the file included; MB are of the tensors, so that they can be compared. Standard library only.
+MODEL is a Hugging Face folder; the goals are those of SmolLM2-135M in bf16. PYTHON is one with torch and safetensors; without it their rows
+are left out, in words, and so are those of zstd where there is no such program. The model is trained by --steps steps on
+configs/data/shakespeare.txt, and the tensors of the checkpoint that it ends with, masters, moments and weights, are what all of them write
+and read, in turns, on one thread, in DIRECTORY (else a temporary one; ten times the model's size is needed). The best round of each counts.
+Processor time, the system's for the file included; MB are of the tensors, so that they can be compared. Standard library only.
 """
 
 import argparse
