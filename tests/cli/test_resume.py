@@ -228,9 +228,12 @@ def test_from_another_folder(folder):
 def test_auto_repeats_its_decisions(folder):
     """They come from clocks: what was decided after the checkpoint is taken from the journal, as far as the run had come."""
     slow = {"data": {"sequence_length": 128}, "model": {"hidden": 48, "ffn": 96, "context": 128}, "train": {"steps": 60, "batch_size": 4, "learning_rate": "1e-3"}}
-    path, out = setting(folder, **slow, zenflow={"update_interval": "auto"}, checkpoint={"save_every": 5, "keep": 100})
-    killed(path, env=at_step(50))
-    decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
+    for n in range(5):  # on a busy machine there may be nothing to decide
+        path, out = setting(folder, f"out{n}", **slow, zenflow={"update_interval": "auto"}, checkpoint={"save_every": 5, "keep": 100})
+        killed(path, env=at_step(50))
+        decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
+        if decided:
+            break
     expect(decided, "no decision in 50 steps")
     before = {x[0]: x for x in course(out)}
     killed(path, "--resume", save_of(out, 5), env=at_step(8))
