@@ -14,6 +14,7 @@
 #include "core/session/commands.h"
 #include "core/session/inspect_run.h"
 #include "core/session/locate.h"
+#include "core/session/lock.h"
 #include "core/session/rundir.h"
 #include "core/session/session.h"
 
@@ -31,10 +32,11 @@
 
 static volatile sig_atomic_t stop; /* signals that asked to end */
 
-/* The first asks, and says so at once; another one ends without saving, but not if it comes so soon that it is the same keystroke. */
+/* The first asks, and says so at once; another interrupt ends without saving, but not if it comes so soon that it is the same keystroke.
+ * SIGTERM may come as often as it likes: batch systems send it more than once. */
 static void on_stop(int number)
 {
-    static const char text[] = "zenflow-console: ending in order; once more, in two seconds or later, ends at once, without saving\n";
+    static const char text[] = "zenflow-console: ending in order; Ctrl-C in two seconds or later ends at once, without saving\n";
     static volatile double first;
     int saved = errno;
     double now = zf_clock();
@@ -42,7 +44,8 @@ static void on_stop(int number)
         first = now;
         stop = 1;
         if (write(STDERR_FILENO, text, sizeof text - 1) < 0) stop = 1; /* nobody listens: fine */
-    } else if (now - first >= 2) {
+    } else if (number == SIGINT && now - first >= 2) {
+        zf_lock_died(number);
         _exit(128 + number);
     }
     errno = saved;

@@ -143,7 +143,9 @@ static enum zf_status write_first(struct zf_trainer *t, const struct zf_run_iden
 {
     char *text = t->resume ? strdup(t->resume->run_cfg) : zf_resume_text(t->o);
     json_t *first = t->resume ? zf_resume_entry(t->resume, t) : zf_run_start_entry(who, t->setup->steps);
-    bool whole = text && first && !json_object_update_new(first, json_pack("{ss ss}", "asked", asked, "run_cfg", text));
+    bool whole = text && first &&
+                 !json_object_update_new(
+                     first, json_pack("{ss ss ss*}", "asked", asked, "run_cfg", text, "before", t->takeover[0] ? t->takeover : NULL));
     if (whole && !t->resume) snprintf(t->id, sizeof t->id, "%s", json_string_value(json_object_get(first, "run")));
     enum zf_status s = whole ? zf_journal_append(t->journal, json_incref(first), e) : zf_fail_memory(e, t->run);
     json_decref(first);
@@ -165,6 +167,10 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     t->place = open(t->run, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (facts.state != (t->resume ? ZF_RUNDIR_OURS : ZF_RUNDIR_NEW) || (t->resume && facts.attempts + 1 != t->resume->attempt))
         return zf_fail(e, ZF_BUSY, t->run, "another trainer began a run there a moment ago; nothing of it was touched");
+    zf_lock_tell_death(t->lock);
+    if (t->resume && !facts.ended[0] && !t->takeover[0])
+        snprintf(t->takeover, sizeof t->takeover,
+                 "the attempt before this one ended without a clean stop, and its lock is gone or empty: how, nobody knows");
     ZF_TRY(zf_journal_open(&t->journal, t->run, e));
     snprintf(t->id, sizeof t->id, "%s", facts.run);
     ZF_TRY(write_first(t, who, asked, e)); /* first of all: it makes the directory ours */

@@ -34,7 +34,7 @@ struct zf_trainer {
     char id[40];                    /* the run's, whatever its directory is called */
     int place;                      /* itself, wherever it is moved; -1: not known */
     struct zf_lock *lock;
-    char takeover[512]; /* how the trainer ended whose lock was taken over; empty: there was none */
+    char takeover[768]; /* how the attempt before this one ended; empty: in order, or there was none */
     struct zf_journal *journal;
     struct zf_session *session;
     struct zf_metrics *metrics;
