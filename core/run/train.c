@@ -232,9 +232,10 @@ static const char *end_text(const struct zf_trainer *t, enum zf_end end, char *b
         [ZF_END_PATIENCE] = "validation did not improve any more (patience)",
         [ZF_END_SIGNAL] = "a signal asked to end; a step that was not complete is dropped",
         [ZF_END_COMMAND] = "a command asked to end",
-        [ZF_END_TIME] = "max_time is over",
+        [ZF_END_TIME] = NULL,
         [ZF_END_NONFINITE] = NULL,
     };
+    if (end == ZF_END_TIME) return zf_deadline_text(t, buffer, size);
     if (end != ZF_END_NONFINITE) return texts[end];
     zf_nonfinite_why(t, t->ill, t->answered, buffer, size);
     return buffer;
@@ -348,9 +349,9 @@ static enum zf_status check_disk(const struct zf_setup *s, const char *run, stru
 static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who,
                             const struct zf_resume *resume, const char *asked, const struct zf_train_how *how, struct zf_err *e)
 {
-    struct zf_trainer t = {
-        .setup = setup, .o = o, .stop = how->stop, .usr1 = how->usr1, .run = run, .resume = resume, .place = -1, .began = zf_clock()};
-    t.started = t.save.at = t.began;
+    struct zf_trainer t = {.setup = setup, .o = o, .stop = how->stop, .usr1 = how->usr1, .run = run, .resume = resume, .place = -1};
+    t.started = t.save.at = zf_clock();
+    t.deadline.began = how->began;
     enum zf_end end = ZF_END_DONE;
     char unheard[768] = "";
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
@@ -373,6 +374,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
         if (t.takeover[0]) zf_record_text(&t, "note", "%s", t.takeover);
         for (size_t i = 0; i < setup->notes.count; i++)
             zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
+        zf_deadline_open(&t);
         zf_watch_open(&t);
         t.profile.data_cpu = setup->data_cpu;
         s = zf_trainer_loop(&t, &end, e);

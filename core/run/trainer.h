@@ -7,6 +7,7 @@
 #include "core/pipeline/pipeline.h"
 #include "core/optim/schedule.h"
 #include "core/run/choices.h"
+#include "core/run/deadline.h"
 #include "core/run/pace.h"
 #include "core/run/profile.h"
 #include "core/run/resume.h"
@@ -44,7 +45,6 @@ struct zf_trainer {
     } lost;
     struct zf_plain plain;
     FILE *log;      /* RUN/trainer.log; NULL: it could not be opened */
-    double began;   /* clock: this process' training */
     double started; /* clock: the run's, as if there had been no time between attempts */
 
     struct zf_device *device;
@@ -60,6 +60,7 @@ struct zf_trainer {
     struct zf_profile profile;
     struct zf_watch watch;
     struct zf_pace pace;
+    struct zf_deadline deadline;
 
     uint64_t step;            /* completed */
     uint64_t skipped, in_row; /* steps that were not applied; the newest of them without a good one between */
@@ -109,7 +110,7 @@ struct zf_valid_record {
 /* loop.c */
 enum zf_end { ZF_END_DONE, ZF_END_PATIENCE, ZF_END_SIGNAL, ZF_END_COMMAND, ZF_END_TIME, ZF_END_NONFINITE };
 enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf_err *e);
-/* Between two pieces of work: a sign of life, and an ear for signals (ZF_STOPPED). */
+/* Between two pieces of work: a sign of life, an ear for signals and an eye on the clock (ZF_STOPPED). */
 enum zf_status zf_trainer_between(void *trainer, struct zf_err *e);
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e);
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);
