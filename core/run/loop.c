@@ -69,6 +69,7 @@ static enum zf_status micro_batches(struct zf_trainer *t, struct zf_loader *l, c
 {
     for (;;) {
         bool whole = backward && load->ends;
+        t->half |= whole;
         if (whole) zf_pipeline_last(&t->pipeline);
         ZF_TRY(zf_model_step(&t->model, &load->batch, backward, scale, t->pipeline.loss, e));
         ZF_TRY(whole ? sign_of_life(t, e) : between(t, backward, e));
@@ -271,6 +272,7 @@ static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, s
         ZF_TRY(zf_pipeline_finish(&t->pipeline, &r->norm, e));
         r->loss = r->norm.loss / (double)r->label_tokens;
     }
+    t->half = false;
     t->step++;
     zf_watch_end(t);
     zf_pace_step(t);

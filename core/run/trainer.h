@@ -87,6 +87,7 @@ struct zf_trainer {
     char *exported;  /* the newest export of this process, NULL: none; owned */
     struct zf_moment exported_at, validated_at;
     struct zf_moment judged_at; /* validated, and the best one and patience told of it */
+    bool half;                  /* the last gradients of a step have begun to change the state, and it has not ended */
     bool told_zero_loss;
     bool ill;      /* paused because a step was not finite */
     bool answered; /* a client ended that pause, and the run */

@@ -13,9 +13,10 @@ import time
 import harness as h
 import test_resume as r
 from harness import expect
-from test_resume import go_on, journal, setting
+from test_resume import STEPS, fault, go_on, journal, save_of, saves, setting
 from test_telemetry import events, fields
 
+ENOSPC = 28
 LONG = {"train": {"steps": 100000}, "checkpoint": {"save_every": 0, "save_minutes": 0}}
 
 
@@ -69,6 +70,96 @@ def test_a_lock_that_is_gone(folder):
     said(out, "note", "how, nobody knows")
     go_on(path, "--set", "steps=20")
     expect(len([t for t in texts(out, "note") if "nobody knows" in t]) == 1, "told again after a clean end", texts(out, "note"))
+
+
+# ---- failures ----
+
+
+def broken(folder, name, what, text, room=0, code=3, **changes):
+    """A trainer that is refused a thread, or memory, after it has written that line."""
+    path, out = setting(folder, name, **changes)
+    env = {**fault(what, "metrics.jsonl", "write", text=text), "ZF_FAULT_ROOM": str(room)}
+    h.run(path, program=h.TRAINER, env=env, code=code)
+    expect(at_end(out) == ("error", code), at_end(out))
+    return path, out
+
+
+def test_a_failure_between_steps_saves_the_state(folder):
+    more = {"data": {"train": "text.txt", "sequence_length": 32, "valid_split": 0.1}, "train": {"valid_every": 3}}
+    path, out = broken(folder, "out", "thread", '"type":"step","step":6,', **more)
+    said(out, "note", "the state is whole and saved")
+    expect(save_of(out, 6) in said(out, "note", "the next start goes on from"), "which one")
+    go_on(path)
+    r.same(out, r.uninterrupted(folder, **more))
+
+
+def test_a_failure_within_a_step_says_what_is_next(folder):
+    path, out = broken(folder, "out", "memory", '"type":"step","step":6,', 5, zenflow={"update_interval": 5})
+    warned = said(out, "warning", "was applied, and its state cannot be saved; parts of the exported model may be a step older")
+    expect(warned.endswith(f"the next start goes on from {save_of(out, 4)}, step 4"), warned)
+    expect(max(saves(out)) == "step-00000004.zfc", saves(out))
+    go_on(path)
+    r.same(out, r.uninterrupted(folder, zenflow={"update_interval": 5}))
+    # its gradients have moved what the CPU half's rows are seen as; masters are those of the step before
+    wide = {"model": {"hidden": 256, "ffn": 512}, "zenflow": {"update_interval": 64, "select_interval": 64}, "checkpoint": {"save_every": 2}}
+    path, out = broken(folder, "wide", "memory", '"type":"step","step":3,', 1 << 24, **wide)
+    warned = said(out, "warning", "was applied, and its state cannot be saved; the next start goes on from")
+    step = int(re.search(r"while step (\d+) was", warned)[1])
+    expect(step > 4 and h.last_step(out) == step - 1 and f"step-{(step - 1) // 2 * 2:08}.zfc" in warned, warned)
+    go_on(path)
+    r.same(out, r.uninterrupted(folder, "wide-whole", **wide))
+
+
+def test_the_last_save_waits_for_room(folder):
+    whole = r.uninterrupted(folder)
+    for name, file in (("save", "step-00000014.zfc.tmp"), ("export", "exports/step-00000014")):
+        path, out = setting(folder, name)
+        h.run(path, program=h.TRAINER, env=fault(ENOSPC, file, "write"))
+        expect("No space left" in said(out, "warning", "it is tried again every second for"), texts(out, "warning"))
+        said(out, "note", "now it could be written")
+        expect(at_end(out) == ("done", 0), at_end(out))
+        r.same(out, whole)
+    path, out = setting(folder, "never")
+    done = h.run(path, "--set", "grace=1.5s", program=h.TRAINER, env=fault(ENOSPC, "step-00000014.zfc.tmp", "write", 1, 1000), code=7)
+    expect("No space left" in done.stderr and f"goes on from {save_of(out, 12)}, step 12" in done.stderr, done.stderr)
+    expect(at_end(out) == ("error", 7) and len([t for t in texts(out, "warning") if "tried again" in t]) == 1, texts(out, "warning"))
+    go_on(path)
+    r.same(out, whole)
+
+
+# ---- signals ----
+
+
+def test_a_signal_in_every_phase(folder):
+    """SIGTERM when the run is set up, while it saves and exports, and again and again: exit 5, and nothing is lost. (In the middle of a step, of
+    a validation and of a pause: test_resume.py.)"""
+    checkpoint = {"save_every": 4, "export_every": 3}
+    whole = r.uninterrupted(folder, checkpoint=checkpoint)
+    for name, file, step, times in (
+        ("start", "journal.jsonl", 0, 1),
+        ("saving", "step-00000004.zfc.tmp", 4, 1),
+        ("exporting", "exports/step-00000003", 3, 1),
+        ("again", "step-00000004.zfc.tmp", 4, 1000),
+    ):
+        path, out = setting(folder, name, checkpoint=checkpoint)
+        h.run(path, program=h.TRAINER, env=fault("term", file, "write", 1, times), code=5)
+        kinds = [j["type"] for j in journal(out)]
+        expect(at_end(out) == ("signal", 5) and kinds.count("checkpoint") == 1, name, journal(out))
+        expect(saves(out) == [f"step-{step:08}.zfc"] and (not step or h.last_step(out) == step), name, saves(out))
+        go_on(path)
+        r.same(out, whole, name)
+    path, out = setting(folder, "draining", checkpoint=checkpoint)  # nothing is left to be stopped
+    h.run(path, program=h.TRAINER, env=fault("term", "metrics.jsonl", "write", text=f'"type":"step","step":{STEPS},'))
+    expect(at_end(out) == ("done", 0), at_end(out))
+    r.same(out, whole)
+
+
+def test_a_signal_while_the_data_is_read(folder):
+    with open(h.TEXT, encoding="utf-8") as f:
+        h.write(os.path.join(folder, "text.txt"), f.read() * 40)  # 40 MB: kept in the cache
+    path, out = setting(folder, data={"cache": os.path.join(folder, "cache")})
+    done = h.run(path, program=h.TRAINER, env=fault("term", "/cache/", "write"), code=5)
+    expect(not os.path.exists(os.path.join(out, "journal.jsonl")), "a run was begun", done.stderr)
 
 
 # ---- the clock ----
