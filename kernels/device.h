@@ -35,6 +35,7 @@ enum zf_memory_kind {
     X(CPU_STATE, "CPU half") \
     X(SLOTS, "gradient slots") \
     X(STAGING, "staging") \
+    X(COPIES, "copies for a checkpoint") \
     X(OTHER, "other")
 /* clang-format on */
 enum zf_mem_tag {
@@ -154,6 +155,8 @@ struct zf_device_type {
      * it. */
     enum zf_status (*copy)(struct zf_lane *l, void *to, const void *from, size_t bytes);
     enum zf_status (*fill)(struct zf_lane *l, void *to, int byte, size_t bytes);
+    /* body(ctx) when all issued before is done; the lane goes on when it returns. Not if the lane has failed by then. It issues nothing. */
+    enum zf_status (*call)(struct zf_lane *l, void (*body)(void *ctx), void *ctx);
 
     const struct zf_ops *ops;
 };

@@ -47,10 +47,16 @@ enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e
     return ZF_OK;
 }
 
-enum zf_status zf_pipeline_settle(struct zf_pipeline *p, struct zf_err *e)
+enum zf_status zf_pipeline_show_due(struct zf_pipeline *p, struct zf_err *e)
 {
     for (size_t i = 0; i < p->matrices; i++)
         if (zf_window_shows(&p->matrix[i].window, p->step)) ZF_TRY(zf_pipeline_show(p, &p->matrix[i], p->policy.optimistic, true, e));
+    return ZF_OK;
+}
+
+enum zf_status zf_pipeline_settle(struct zf_pipeline *p, struct zf_err *e)
+{
+    ZF_TRY(zf_pipeline_show_due(p, e));
     ZF_TRY(zf_pipeline_sync(p, e));
     zf_pipeline_exhume(p, UINT64_MAX);
     return ZF_OK;

@@ -63,6 +63,7 @@ static enum zf_status issue_serve(struct zf_pipeline *p, struct zf_matrix *x, co
     size_t rows = zf_cpu_rows(x);
     bool mean = p->policy.cpu_update == ZF_CPU_UPDATE_MEAN;
     ZF_TRY(make_staging(p, x, rows, e));
+    if (entries) ZF_TRY(zf_pipeline_spare(p, x, e));
     ISSUE_CPU(p, serve_rows, e, .type = p->model->dtype, .g_type = mean ? ZF_F32 : p->policy.bus, .master = x->cpu.master, .m = x->cpu.m,
               .v = x->cpu.v, .t = x->cpu.t, .list = x->order + x->device.rows, .entries = u->entries, .entry_count = entries, .rows = rows,
               .cols = x->length, .visible = view(&x->staging), .ahead = ahead, .beta1 = r->beta1, .beta2 = r->beta2, .eps = r->epsilon,

@@ -73,15 +73,14 @@ enum zf_status zf_pipeline_show_layer(struct zf_pipeline *p, int layer, struct z
 /* change.c */
 void zf_pipeline_share(struct zf_pipeline *p); /* the device has the CPU half's threads where the policy gives that nothing to do */
 enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e);
+enum zf_status zf_pipeline_show_due(struct zf_pipeline *p, struct zf_err *e);
+
+/* copies.c: before the CPU half's state of a matrix is altered, by what the cpu lane does next, or (lanes are idle) at once: a checkpoint
+ * that is being written gets it as it was. */
+enum zf_status zf_pipeline_spare(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e);
+void zf_pipeline_spare_now(struct zf_pipeline *p, struct zf_matrix *x);
 
 /* owners.c */
-/* An array of a half's rows; cols: elements of a row. By slots, or (an f32 device half's master is the weight itself) by channel. */
-struct zf_array {
-    float *base;
-    size_t cols;
-    bool by_channel;
-};
-enum { ZF_ARRAYS = 4 }; /* master, m, v, t */
 void zf_half_arrays(const struct zf_pipeline *p, const struct zf_matrix *x, const struct zf_half *h, struct zf_array out[ZF_ARRAYS]);
 /* n rows of device memory, which fit a piece of the ring, to and from host memory. Lanes are idle; waits. */
 enum zf_status zf_pipeline_fetch(struct zf_pipeline *p, const float *base, size_t cols, const uint32_t *list, size_t n, float *host,

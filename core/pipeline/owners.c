@@ -319,6 +319,7 @@ enum zf_status zf_pipeline_assign(struct zf_pipeline *p, struct zf_matrix *x, co
 {
     struct plan a;
     ZF_TRY(zf_pipeline_sync(p, e));
+    zf_pipeline_spare_now(p, x);
     if (!x->assigned) {
         ZF_TRY(found(p, x, chosen, count, e));
     } else {

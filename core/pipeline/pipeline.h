@@ -34,6 +34,14 @@ struct zf_half {
     bool borrowed;         /* master lies in the model's own block */
 };
 
+/* An array of a half's rows; cols: elements of a row. By slots, or (an f32 device half's master is the weight itself) by channel. */
+struct zf_array {
+    float *base;
+    size_t cols;
+    bool by_channel;
+};
+enum { ZF_ARRAYS = 4 }; /* master, m, v, t */
+
 /* A completed window on its way: from its end until its rows are visible. */
 struct zf_update {
     struct zf_entry *entries;     /* each: one a step; mean: one, of the sum */
@@ -129,6 +137,7 @@ struct zf_pipeline {
     bool last_micro_batch;
     bool graded; /* the step has a gradient */
     struct zf_pipeline_counts counts;
+    struct zf_state_gate *gate; /* of a checkpoint that is being written (state.h); NULL: none */
 };
 
 /* The model has been opened for training. The masters become the pipeline's. host: NULL: the device itself does the CPU half's work. */

@@ -1,5 +1,10 @@
 /* Everything that a pipeline, and the model it trains, need to go on as if they had never stopped: pieces of memory with names, and a JSON
- * object of what is no array. One list of pieces serves writing and reading. Between two steps; every function waits.
+ * object of what is no array. One list of pieces serves writing and reading. Between two steps.
+ *
+ * Either training waits meanwhile (zf_state_open), or the state is that of a moment while training goes on (zf_state_copy). Then what every
+ * step alters, the device half and the visible weights, is copied by the lanes at that place; the CPU half's state and its slots stay where
+ * they are until the CPU serves a matrix the next time: by then it has been read by whoever writes it, or it is copied, if there is memory
+ * for that, or else the cpu lane waits.
  *
  * Names: PARAMETER:WHAT. Rows of masters, moments and counts are in the order of channels, whoever owns them, so that a file does not
  * depend on where they lie. Visible weights are stored as what they differ from the rounded master by, as integers of the same size: almost
@@ -10,6 +15,7 @@
 #include "core/pipeline/pipeline.h"
 
 #include <jansson.h>
+#include <stdbool.h>
 
 enum zf_state_type { ZF_STATE_F32, ZF_STATE_BF16, ZF_STATE_U32, ZF_STATE_I16, ZF_STATE_I32 };
 size_t zf_state_type_bytes(enum zf_state_type t);
@@ -28,30 +34,78 @@ struct zf_state_piece {
     enum zf_state_type type;
     size_t rows, cols;
     enum zf_state_place place;
+    size_t part;  /* of zf_state.part: whose it is */
+    int array;    /* HALVES: which */
+    bool cpu_own; /* the cpu lane alone alters it, every few steps or every one */
+    void *memory; /* DEVICE, HOST */
+    struct zf_rows_memory chunks;
+};
+
+enum zf_state_stage {
+    ZF_STATE_PENDING, /* the CPU half's state lies where the CPU will alter it */
+    ZF_STATE_WRITING, /* the same, and it is being read */
+    ZF_STATE_KEPT,    /* copied */
+    ZF_STATE_DONE
+};
+
+/* A parameter: where the memory is that its pieces are made of. */
+struct zf_state_part {
     const struct zf_param *param;
-    struct zf_matrix *matrix;     /* HALVES; MASTER, VISIBLE of a matrix that is trained, else NULL */
-    const struct zf_half *vector; /* MASTER of a parameter of one dimension that is trained */
-    int array;                    /* HALVES: which */
-    void *memory;                 /* DEVICE, HOST */
-    const struct zf_rows_memory *chunks;
+    struct zf_matrix *matrix; /* one with two halves; NULL: a vector, or one that has no owners (yet) */
+    size_t channels, device_rows, cpu_rows, length;
+    const uint32_t *order; /* [channels] */
+    struct zf_array device[ZF_ARRAYS], cpu[ZF_ARRAYS];
+    float *block;  /* masters where there are no halves */
+    char *weights; /* visible */
+    struct zf_state_piece *first;
+    size_t pieces;
+    /* of a copy, under the gate's lock */
+    struct zf_state_gate *gate;
+    enum zf_state_stage stage;
+    uint64_t serves; /* at the end of which step the CPU half is altered next */
+    void *kept;
+    size_t kept_bytes;
 };
 
 struct zf_state {
     struct zf_pipeline *pipeline;
     struct zf_state_piece *list;
     size_t count, room;
+    struct zf_state_part *part; /* in the gate's block where there is one */
+    size_t parts;
+    struct zf_state_gate *gate; /* of a copy; NULL: training waits */
+    void ***lists;              /* of a copy: the chunks of slots */
+    size_t list_count;
+    struct zf_event *copied[2]; /* on the device, by the cpu lane */
     /* scratch */
-    const struct zf_matrix *slots_of;
+    const struct zf_state_part *slots_of;
     uint32_t *slot;         /* of each channel of that matrix: its row in the device half, then in the CPU half */
     uint32_t *rows, *place; /* of rows that are fetched together: their numbers, and where they go */
     float *buffer;          /* as large as a piece of the ring */
 };
 
-/* The pieces that there are now. Settles the pipeline. ZF_NUMERIC: a failure has left parameters of different steps: nothing to go on from.
- */
+/* Memory for copies; whoever saves more than once keeps it. Zeroed at first, freed by its owner. */
+struct zf_state_memory {
+    void *bytes; /* pinned */
+    size_t size;
+};
+
+/* The pieces that there are now. Settles the pipeline and waits, as reading and writing then do. ZF_NUMERIC: a failure has left parameters
+ * of different steps: nothing to go on from. */
 enum zf_status zf_state_open(struct zf_state *s, struct zf_pipeline *p, struct zf_err *e);
-void zf_state_close(struct zf_state *s);             /* zeroed is fine */
+void zf_state_close(struct zf_state *s);             /* zeroed is fine. The issuing thread; a copy: after zf_state_over */
 json_t *zf_state_facts(const struct zf_pipeline *p); /* NULL: no memory */
+
+/* The same, while the lanes go on: issues the copies, into `memory`, and returns. Of the CPU half at most what then is left of `most` bytes
+ * is ever copied. ZF_MEMORY: `most` is not enough for what must be, or the system has no such memory; the caller may let training wait. One
+ * copy at a time. */
+enum zf_status zf_state_copy(struct zf_state *s, struct zf_pipeline *p, struct zf_state_memory *memory, size_t most, struct zf_err *e);
+/* By the thread that writes the copy, whichever it is: waits until all is copied that is to be; then part after part, each of which may be
+ * read between next and done. NULL: that was the last one. over: nobody needs to wait for this copy any more. */
+enum zf_status zf_state_ready(struct zf_state *s, struct zf_err *e);
+struct zf_state_part *zf_state_next(struct zf_state *s);
+void zf_state_done(struct zf_state *s, struct zf_state_part *x);
+void zf_state_over(struct zf_state *s);
 
 /* Rows first .. first + n of a piece, [n][cols], to or from host memory. Writing: in the order of the list. */
 enum zf_status zf_state_read(struct zf_state *s, const struct zf_state_piece *x, size_t first, size_t n, void *out, struct zf_err *e);

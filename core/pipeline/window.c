@@ -70,11 +70,21 @@ uint64_t zf_window_visible(const struct zf_window *w, const struct zf_policy *p,
     return w->up.ended - w->origin < p->interval ? w->origin : w->up.ended - p->interval;
 }
 
+/* The first step after t with which a window ends. */
+static uint64_t next_end(const struct zf_window *w, const struct zf_policy *p, uint64_t t)
+{
+    uint64_t o = offset(w, p), phase = (t - w->origin) % p->interval;
+    return t + (o > phase ? o - phase : p->interval + o - phase);
+}
+
+uint64_t zf_window_serves(const struct zf_window *w, const struct zf_policy *p, uint64_t t)
+{
+    return w->up.any && !w->up.served ? w->up.serve : next_end(w, p, t) + delay(w, p).serve;
+}
+
 uint64_t zf_window_due(const struct zf_window *w, const struct zf_policy *p, uint64_t t)
 {
-    if (w->up.any) return w->up.due;
-    uint64_t o = offset(w, p), phase = (t - w->origin) % p->interval;
-    return t + (o > phase ? o - phase : p->interval + o - phase) + delay(w, p).due;
+    return w->up.any ? w->up.due : next_end(w, p, t) + delay(w, p).due;
 }
 
 double zf_window_lag(const struct zf_window *w, const struct zf_policy *p)

@@ -31,6 +31,8 @@ bool zf_window_shows(const struct zf_window *w, uint64_t t);
 double zf_window_lag(const struct zf_window *w, const struct zf_policy *p);
 /* The last step whose gradients are in what step t + 1 computes with; steps up to t are completed. */
 uint64_t zf_window_visible(const struct zf_window *w, const struct zf_policy *p, uint64_t t);
+/* At whose end the CPU half is served next. */
+uint64_t zf_window_serves(const struct zf_window *w, const struct zf_policy *p, uint64_t t);
 /* At whose end rows of the CPU half become visible next. */
 uint64_t zf_window_due(const struct zf_window *w, const struct zf_policy *p, uint64_t t);
 

@@ -158,7 +158,7 @@ static uint64_t device_bytes(const struct zf_trainer *t)
     for (int d = 0; d < 2 && devices[d]; d++) {
         devices[d]->type->info(devices[d], &info);
         for (int i = 0; i < ZF_MEM_TAGS; i++)
-            if (i != ZF_TAG_CPU_STATE && i != ZF_TAG_SLOTS) sum += info.bytes[i];
+            if (i != ZF_TAG_CPU_STATE && i != ZF_TAG_SLOTS && i != ZF_TAG_COPIES) sum += info.bytes[i];
     }
     return sum;
 }

@@ -216,5 +216,6 @@ const struct zf_device_type zf_host_device = {
     .event_sync = zf_host_event_sync,
     .copy = zf_host_copy,
     .fill = zf_host_fill,
+    .call = zf_host_call,
     .ops = &zf_host_ops,
 };

@@ -54,6 +54,10 @@ struct zf_host_fill_args {
     size_t bytes;
     int byte;
 };
+struct zf_host_call_args {
+    void (*body)(void *ctx);
+    void *ctx;
+};
 struct zf_host_fail_args {
     enum zf_status code;
     char message[192];
@@ -68,6 +72,7 @@ union zf_host_args {
 #undef ZF_OP
     struct zf_host_copy_args copy;
     struct zf_host_fill_args fill;
+    struct zf_host_call_args call;
     struct zf_host_fail_args fail;
     struct zf_host_event_args event;
 };
@@ -80,6 +85,7 @@ enum zf_host_op {
 #undef ZF_OP
     ZF_HOST_copy,
     ZF_HOST_fill,
+    ZF_HOST_call,
     ZF_HOST_OPS
 };
 
@@ -154,6 +160,7 @@ enum zf_status zf_host_event_sync(struct zf_event *v, struct zf_err *e);
 extern const struct zf_ops zf_host_ops;
 enum zf_status zf_host_copy(struct zf_lane *l, void *to, const void *from, size_t bytes);
 enum zf_status zf_host_fill(struct zf_lane *l, void *to, int byte, size_t bytes);
+enum zf_status zf_host_call(struct zf_lane *l, void (*body)(void *ctx), void *ctx);
 
 /* memory.c */
 enum zf_status zf_host_alloc(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,

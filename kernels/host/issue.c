@@ -439,3 +439,19 @@ enum zf_status zf_host_fill(struct zf_lane *l, void *to, int byte, size_t bytes)
     struct zf_host_fill_args a = {to, bytes, byte};
     return zf_host_issue(l, &work, &a, sizeof a);
 }
+
+static enum zf_status run_call(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e)
+{
+    (void)l;
+    (void)e;
+    a->call.body(a->call.ctx);
+    return ZF_OK;
+}
+
+enum zf_status zf_host_call(struct zf_lane *l, void (*body)(void *ctx), void *ctx)
+{
+    static const struct zf_host_work work = {.run = run_call, .kind = ZF_HOST_call};
+    if (!body) return refuse(l, "call", "there is nothing to call");
+    struct zf_host_call_args a = {body, ctx};
+    return zf_host_issue(l, &work, &a, sizeof a);
+}

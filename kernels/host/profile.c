@@ -197,6 +197,7 @@ struct zf_host_cost zf_host_cost(enum zf_host_op op, const union zf_host_args *a
 #undef ZF_OP
     case ZF_HOST_copy: return (struct zf_host_cost){0, 2 * (double)a->copy.bytes};
     case ZF_HOST_fill: return (struct zf_host_cost){0, (double)a->fill.bytes};
+    case ZF_HOST_call:
     case ZF_HOST_OTHER:
     case ZF_HOST_OPS: break;
     }
@@ -210,6 +211,7 @@ static const char *const op_names[ZF_HOST_OPS] = {
 #undef ZF_OP
     [ZF_HOST_copy] = "copy",
     [ZF_HOST_fill] = "fill",
+    [ZF_HOST_call] = "call",
 };
 
 const char *zf_host_op_name(enum zf_host_op op)

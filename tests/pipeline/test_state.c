@@ -1,7 +1,11 @@
 /* I6 in memory: a run that is saved after any step and goes on from there in another trainer, whose memory held something else before,
  * ends with the same bits as one that was never stopped. */
 #include "bits.h"
+#include "core/base/rng.h"
 #include "core/pipeline/state.h"
+
+#include <pthread.h>
+#include <time.h>
 
 struct kept {
     char (*name)[256];
@@ -174,8 +178,121 @@ static void test_i6_with_changes(void **state)
     for (size_t i = 0; i < sizeof runs / sizeof *runs; i++) everywhere(runs[i][0], runs[i][1], i);
 }
 
+/* ---- while training goes on ---- */
+
+/* A thread that writes a copy, slowly, into memory; it compares with what there was. */
+struct writer {
+    struct zf_state state;
+    const struct kept *like;
+    size_t pieces, rows;
+    unsigned slow; /* microseconds a part, at most */
+    uint64_t seed;
+    char wrong[600]; /* empty: nothing */
+    pthread_t thread;
+};
+
+static void compare_piece(struct writer *w, const struct zf_state_piece *x)
+{
+    struct zf_err why;
+    size_t i = 0, row = bytes_of(x) / x->rows;
+    while (i < w->like->count && strcmp(w->like->name[i], x->name)) i++;
+    char *bytes = malloc(bytes_of(x));
+    bool fine = bytes && i < w->like->count && w->like->size[i] == bytes_of(x);
+    for (size_t at = 0; fine && at < x->rows; at += w->rows)
+        fine = !zf_state_read(&w->state, x, at, x->rows - at < w->rows ? x->rows - at : w->rows, bytes + at * row, &why);
+    if (fine) fine = !memcmp(bytes, w->like->bytes[i], bytes_of(x));
+    if (!fine) snprintf(w->wrong, sizeof w->wrong, "%s is not what it was", x->name);
+    w->pieces++;
+    free(bytes);
+}
+
+static void *write_copy(void *arg)
+{
+    struct writer *w = arg;
+    struct zf_err why;
+    struct zf_state_part *x;
+    if (zf_state_ready(&w->state, &why)) snprintf(w->wrong, sizeof w->wrong, "%.500s", why.message);
+    for (uint64_t n = 0; (x = zf_state_next(&w->state)); n++) {
+        uint32_t pause = w->slow ? zf_philox(w->seed, n, 0).v[0] % w->slow : 0;
+        for (size_t i = 0; i < x->pieces; i++) compare_piece(w, &x->first[i]);
+        nanosleep(&(struct timespec){.tv_nsec = (long)pause * 1000}, NULL);
+        zf_state_done(&w->state, x);
+    }
+    zf_state_over(&w->state);
+    return NULL;
+}
+
+static void writer_end(struct writer *w, struct kept *k, const char *what)
+{
+    assert_int_equal(pthread_join(w->thread, NULL), 0);
+    if (w->wrong[0]) fail_msg("%s: %s", what, w->wrong);
+    assert_int_equal(w->pieces, k->count);
+    zf_state_close(&w->state);
+    kept_free(k);
+}
+
+/* A copy after every few steps, each written while the next steps are taken. spare: what of the CPU half may be kept. */
+static void copied(const struct source *s, const char *options, const char *changes, const struct run_options *how, size_t spare,
+                   unsigned slow, const struct result *like, const char *what)
+{
+    struct run r;
+    struct kept k;
+    struct writer w;
+    struct result out = {0};
+    struct zf_state_memory memory = {0};
+    bool under_way = false;
+    run_open_text(&r, s, options, how);
+    for (uint64_t t = 1; t <= STEPS; t++) {
+        change_at(&r, changes, t);
+        run_step(&r, t);
+        if (t % 4 != 2) continue;
+        if (under_way) writer_end(&w, &k, what);
+        save(&k, &r, SIZE_MAX);
+        w = (struct writer){.like = &k, .slow = slow, .seed = t, .rows = t % 3 ? SIZE_MAX : 5};
+        if (zf_state_copy(&w.state, &r.pipeline, &memory, 0, &e) != ZF_MEMORY) fail_msg("%s: copied into no memory", what);
+        struct zf_state first;
+        ok(zf_state_copy(&first, &r.pipeline, &memory, SIZE_MAX / 2, &e)); /* for its size */
+        zf_state_over(&first);
+        zf_state_close(&first);
+        ok(zf_state_copy(&w.state, &r.pipeline, &memory, memory.size + spare, &e));
+        assert_int_equal(pthread_create(&w.thread, NULL, write_copy, &w), 0);
+        under_way = true;
+    }
+    if (under_way) writer_end(&w, &k, what);
+    ok(zf_pipeline_drain(&r.pipeline, &e));
+    result_take(&out, &r);
+    if (!same(like, &out, &r, what, false)) fail_msg("%s: not the same bits", what);
+    result_free(&out);
+    r.device->type->free(r.device, memory.bytes);
+    run_close(&r);
+}
+
+static void test_copies(void **state)
+{
+    static const char changes[] = "5 topk_ratio 0.6;9 update_interval 5;12 strategy gpu_only";
+    (void)state;
+    bool all = getenv("ZF_ALL_STEPS") != NULL;
+    for (size_t i = 0; i < POLICY_COUNT; i++)
+        for (size_t d = all ? 0 : i % 2; d < 2; d += all ? 1 : 2) {
+            struct source s;
+            struct result x = {0};
+            struct run_options how = {.dtype = d ? ZF_BF16 : ZF_F32, .threads = 2, .jitter = i};
+            const char *change = i % 3 == 2 ? changes : NULL;
+            char what[800];
+            source_make(&s, SOURCES[i % 2], 2 * STEPS, 12);
+            train(&x, &s, POLICIES[i], change, &how, NULL, "");
+            for (int spare = 0; spare < 3; spare++) {
+                snprintf(what, sizeof what, "%s / %s, %s, copied (%d)", POLICIES[i], change ? change : "", d ? "bf16" : "f32", spare);
+                copied(&s, POLICIES[i], change, &how, spare == 0 ? 0 : spare == 1 ? 6000 : SIZE_MAX / 4, spare == 2 ? 3000 : 300, &x, what);
+            }
+            result_free(&x);
+            source_free(&s);
+        }
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_i6_every_policy_after_every_step), cmocka_unit_test(test_i6_with_changes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_i6_every_policy_after_every_step), cmocka_unit_test(test_i6_with_changes),
+                                       cmocka_unit_test(test_copies)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
