@@ -154,6 +154,22 @@ def test_a_signal_in_every_phase(folder):
     r.same(out, whole)
 
 
+def test_a_second_interrupt_does_not_wait_for_room(folder):
+    """Neither does it leave less than there was, nor nothing for the next start to say. (In the middle of a save: test_resume.py.)"""
+    whole = r.uninterrupted(folder)
+    path, out = setting(folder)
+    p = h.start(path, program=h.TRAINER, stdout=subprocess.DEVNULL, env=fault(ENOSPC, "step-00000014.zfc.tmp", "write", 1, 1000))
+    r.until(lambda: any("tried again every second" in m["text"] for m in h.metrics(out, "warning", whole=False)))
+    p.send_signal(signal.SIGINT)
+    time.sleep(2.1)
+    p.send_signal(signal.SIGTERM)  # says nothing new
+    p.send_signal(signal.SIGINT)
+    h.finish(p, 130)
+    done = go_on(path)
+    expect("by signal 2 (Interrupt)" in done.stdout and "step-00000012.zfc, step 12" in done.stdout, done.stdout)
+    r.same(out, whole)
+
+
 def test_a_signal_while_the_data_is_read(folder):
     with open(h.TEXT, encoding="utf-8") as f:
         h.write(os.path.join(folder, "text.txt"), f.read() * 40)  # 40 MB: kept in the cache
