@@ -1,5 +1,6 @@
 /* The state of a moment while training goes on: see state.h. What every step alters is copied by the lanes, in their order, at once; the
  * gate stands between the cpu lane and the thread that writes what was not. */
+#include "core/base/clock.h"
 #include "core/pipeline/state_impl.h"
 
 #include <stdlib.h>
@@ -255,6 +256,7 @@ enum zf_status zf_state_ready(struct zf_state *s, struct zf_err *e)
 {
     const struct zf_pipeline *p = s->pipeline;
     ZF_TRY(p->device->type->event_sync(s->copied[0], e));
+    s->copied_at = zf_clock();
     ZF_TRY(p->host->type->event_sync(s->copied[1], e));
     struct zf_lane *const lanes[] = {p->compute, p->d2h, p->h2d}; /* events come also behind work that failed */
     for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) ZF_TRY(p->device->type->lane_failed(lanes[i], e));

@@ -77,6 +77,7 @@ struct zf_state {
     void ***lists;              /* of a copy: the chunks of slots */
     size_t list_count;
     struct zf_event *copied[2]; /* on the device, by the cpu lane */
+    double copied_at;           /* clock: when compute went on; the writer's */
     /* scratch */
     const struct zf_state_part *slots_of;
     uint32_t *slot;         /* of each channel of that matrix: its row in the device half, then in the CPU half */

@@ -30,10 +30,10 @@ void zf_deadline_exported(struct zf_deadline *d, double seconds)
     d->export = seconds;
 }
 
-/* How long ending takes once nothing else is done. */
+/* How long ending takes once nothing else is done: a checkpoint that is under way comes first. */
 static double ending(const struct zf_trainer *t)
 {
-    return rest + slack * (t->deadline.save + t->deadline.export);
+    return rest + slack * ((t->save.now ? 2 : 1) * t->deadline.save + t->deadline.export);
 }
 
 double zf_deadline_left(const struct zf_trainer *t)

@@ -299,13 +299,6 @@ static enum zf_status periodic(struct zf_trainer *t, bool *enough, struct zf_err
     return ZF_OK;
 }
 
-static void save_due(struct zf_trainer *t)
-{
-    double from = zf_clock(), before = t->save.at;
-    zf_save_due(t);
-    if (t->save.at > before) zf_deadline_saved(&t->deadline, zf_clock() - from);
-}
-
 static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_record *r, enum zf_end *end, bool *over, struct zf_err *e)
 {
     const struct zf_options *o = t->o;
@@ -335,7 +328,7 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
         t->owed = true; /* of the drained state, then */
     } else {
         ZF_TRY(periodic(t, over, e));
-        save_due(t);
+        zf_save_due(t);
         *end = ZF_END_PATIENCE;
         if (*over) return ZF_OK;
     }

@@ -4,7 +4,7 @@
 #include "core/base/plural.h"
 #include "core/config/run_cfg.h"
 #include "core/pipeline/state.h"
-#include "core/run/save.h"
+#include "core/run/save_write.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 #include "core/session/change.h"
@@ -202,6 +202,9 @@ static void look_back(struct zf_resume *r, uint64_t last_step)
         if (step < 9e15 && (uint64_t)step > r->last_step && strcmp(type, "at") != 0) r->last_step = (uint64_t)step;
         if (ours && zf_json_number(v, "step", -1) == (double)r->step) r->written = i;
     }
+    double written = zf_json_number(r->file.info, "journal", -1), metrics = zf_json_number(r->file.info, "metrics", 0);
+    if (written >= 0 && written < (double)r->written) r->written = (size_t)written; /* its own entry came later, when it was whole */
+    if (metrics > 0 && metrics < 9e15) r->metrics = (uint64_t)metrics;
 }
 
 /* It died before its first checkpoint: nothing is lost by beginning again but these steps. */

@@ -17,7 +17,8 @@ struct zf_resume {
     json_t *edited;                    /* names of those options, and of those that were edited to what they were at the checkpoint */
     char *run_cfg;                     /* the options when the edits are made: RUN/run.cfg */
     uint64_t step, attempt, last_step; /* of the checkpoint; which attempt this is; how far the run had come */
-    size_t written;                    /* entries before the checkpoint's own */
+    size_t written;                    /* entries before its state was taken */
+    uint64_t metrics;                  /* bytes of metrics.jsonl then */
 };
 
 /* Finds the checkpoint (`from`; NULL: the newest that is whole), and makes `o`, the options as they are asked for now, what they were when

@@ -2,55 +2,14 @@
 #include "core/run/save.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
-#include "core/pipeline/state.h"
 #include "core/run/resume.h"
+#include "core/run/save_write.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
-
-/* ---- tensors ---- */
-
-enum zf_ckpt_type zf_save_type(enum zf_state_type t)
-{
-    static const enum zf_ckpt_type types[] = {[ZF_STATE_F32] = ZF_CKPT_F32,
-                                              [ZF_STATE_BF16] = ZF_CKPT_BF16,
-                                              [ZF_STATE_U32] = ZF_CKPT_U32,
-                                              [ZF_STATE_I16] = ZF_CKPT_I16,
-                                              [ZF_STATE_I32] = ZF_CKPT_I32};
-    return types[t];
-}
-
-enum zf_status zf_save_room(const struct zf_state_piece *x, struct zf_save_buffer *b, struct zf_err *e)
-{
-    enum { BYTES = 4 << 20 };
-    b->row = x->cols * zf_state_type_bytes(x->type);
-    b->rows = b->row < BYTES ? BYTES / b->row : 1;
-    if (b->rows * b->row <= b->room) return ZF_OK;
-    void *grown = realloc(b->bytes, b->rows * b->row);
-    if (!grown) return zf_fail_memory(e, "a checkpoint");
-    b->bytes = grown;
-    b->room = b->rows * b->row;
-    return ZF_OK;
-}
-
-static enum zf_status put_piece(struct zf_trainer *t, struct zf_state *s, const struct zf_state_piece *x, struct zf_ckpt_writer *w,
-                                struct zf_save_buffer *b, struct zf_err *e)
-{
-    const uint64_t shape[2] = {x->rows, x->cols};
-    ZF_TRY(zf_save_room(x, b, e));
-    ZF_TRY(zf_ckpt_begin(w, x->name, zf_save_type(x->type), 2, shape, e));
-    for (size_t first = 0; first < x->rows; first += b->rows) {
-        size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
-        ZF_TRY(zf_state_read(s, x, first, n, b->bytes, e));
-        ZF_TRY(zf_ckpt_put(w, b->bytes, n * b->row, e));
-        ZF_TRY(zf_lock_beat(t->lock, t->step, e)); /* a sign of life; signals are heard when it is written */
-    }
-    return ZF_OK;
-}
 
 /* ---- what is no tensor ---- */
 
@@ -75,10 +34,10 @@ static json_t *info_of(struct zf_trainer *t)
     char now[96], *options = zf_resume_text(t->o);
     struct zf_device_info device;
     t->device->type->info(t->device, &device);
-    json_t *o =
-        json_pack("{s:s s:s s:s s:I s:I s:s s:I s:s*}", "program", "zenflow-console " ZF_VERSION, "run", t->id, "time",
-                  zf_time_text(zf_wall_clock(), now, sizeof now), "step", (json_int_t)t->step, "steps", (json_int_t)t->setup->steps,
-                  "dtype", zf_dtype_name(t->model.dtype), "rows", (json_int_t)(t->step * (uint64_t)t->o->batch_size), "run_cfg", options);
+    json_t *o = json_pack("{s:s s:s s:s s:I s:I s:s s:I s:I s:I s:s*}", "program", "zenflow-console " ZF_VERSION, "run", t->id, "time",
+                          zf_time_text(zf_wall_clock(), now, sizeof now), "step", (json_int_t)t->step, "steps", (json_int_t)t->setup->steps,
+                          "dtype", zf_dtype_name(t->model.dtype), "rows", (json_int_t)(t->step * (uint64_t)t->o->batch_size), "journal",
+                          (json_int_t)zf_journal_count(t->journal), "metrics", (json_int_t)zf_metrics_size(t->metrics), "run_cfg", options);
     json_t *more =
         json_pack("{s:o* s:O* s:o* s:o* s:o* s:{s:s s:s s:s}}", "options", zf_options_json(t->o), "config", t->setup->config_json,
                   "trainer", trainer_facts(t), "session", zf_session_state(t->session), "pipeline", zf_state_facts(&t->pipeline), "machine",
@@ -91,60 +50,13 @@ static json_t *info_of(struct zf_trainer *t)
     return NULL;
 }
 
-/* ---- a file ---- */
-
-/* As many bytes as the last one and an eighth, or all that the first one could take: a disk that is nearly full is told before minutes of
- * compressing. */
-static enum zf_status check_room(const struct zf_trainer *t, const struct zf_state *s, const char *path, struct zf_err *e)
-{
-    struct statvfs disk;
-    uint64_t wanted = t->save.bytes + t->save.bytes / 8;
-    for (size_t i = 0; i < s->count && !t->save.bytes; i++)
-        wanted += (uint64_t)s->list[i].rows * s->list[i].cols * zf_state_type_bytes(s->list[i].type);
-    char *folder = zf_path_directory(path), need[32], have[32];
-    bool known = folder && !statvfs(folder, &disk);
-    uint64_t room = known ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
-    free(folder);
-    if (wanted <= room) return ZF_OK;
-    return zf_fail(e, ZF_IO, path, "about %s are needed, and %s are free there; make room, or lower `keep`",
-                   zf_bytes_text(wanted, need, sizeof need), zf_bytes_text(room, have, sizeof have));
-}
-
-static enum zf_status write_file(struct zf_trainer *t, const char *path, struct zf_ckpt_counts *counts, struct zf_err *e)
-{
-    struct zf_state state;
-    struct zf_pool *pool = NULL;
-    struct zf_ckpt_writer *w = NULL;
-    struct zf_save_buffer buffer = {0};
-    struct zf_device_info device;
-    t->device->type->info(t->device, &device);
-    ZF_TRY(zf_state_open(&state, &t->pipeline, e));
-    enum zf_status s = check_room(t, &state, path, e);
-    if (!s) s = zf_pool_new(&pool, device.threads, e);
-    struct zf_ckpt_options o = {.level = (int)t->o->compression_level, .pool = pool, .finite = true, .drop_pages = true, .counts = counts};
-    if (!s) s = zf_ckpt_create(&w, path, &o, e);
-    for (size_t i = 0; !s && i < state.count; i++) s = put_piece(t, &state, &state.list[i], w, &buffer, e);
-    json_t *info = s ? NULL : info_of(t);
-    if (!s && !info) s = zf_fail_memory(e, path);
-    if (s)
-        zf_ckpt_abandon(w), json_decref(info);
-    else
-        s = zf_ckpt_finish(w, info, e);
-    free(buffer.bytes);
-    zf_pool_free(pool);
-    zf_state_close(&state);
-    return s;
-}
+/* ---- one of them ---- */
 
 /* Where a checkpoint of this step goes; a name that a person gave has no path in it. */
 static enum zf_status path_of(const struct zf_trainer *t, const char *run, const char *name, char **out, struct zf_err *e)
 {
     char *folder = zf_path_join(run, "checkpoints");
     *out = NULL;
-    if (name && (strchr(name, '/') || name[0] == '.' || strlen(name) > 200)) {
-        free(folder);
-        return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has at most 200 bytes");
-    }
     enum zf_status s = folder ? zf_directory_make(folder, 0777, e) : zf_fail_memory(e, run);
     int n = s      ? 0
             : name ? asprintf(out, "%s/%s%s", folder, name, zf_saves_is_file(name) ? "" : ".zfc")
@@ -154,74 +66,288 @@ static enum zf_status path_of(const struct zf_trainer *t, const char *run, const
     return s ? s : *out ? ZF_OK : zf_fail_memory(e, run);
 }
 
-static enum zf_status record(struct zf_trainer *t, const char *path, const struct zf_ckpt_counts *c, double seconds, struct zf_err *e)
+static enum zf_status check_name(const char *name, struct zf_err *e)
 {
-    char bytes[32];
-    json_t *o = json_pack("{s:s s:I s:s s:I s:I s:f s:f}", "type", "checkpoint", "step", (json_int_t)t->step, "file", path, "bytes",
-                          (json_int_t)c->stored, "raw_bytes", (json_int_t)c->raw, "stall_ms", 1e3 * seconds, "seconds", seconds);
-    zf_metrics_write(t->metrics, json_incref(o));
-    zf_plain_text(&t->plain, "step %" PRIu64 " saved to %s (%s, %.1f s)", t->step, path, zf_bytes_text(c->stored, bytes, sizeof bytes),
-                  seconds);
-    return zf_journal_append(t->journal, o, e);
+    if (!name || !(strchr(name, '/') || name[0] == '.' || strlen(name) > 200)) return ZF_OK;
+    return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has at most 200 bytes");
 }
 
-enum zf_status zf_trainer_save(struct zf_trainer *t, const char *name, char **out, struct zf_err *e)
+static enum zf_status saving_new(struct zf_trainer *t, const char *name, struct zf_saving **out, struct zf_err *e)
 {
-    double from = zf_clock();
-    struct zf_ckpt_counts counts = {0};
-    char *run = zf_trainer_place(t), *path = NULL;
-    zf_session_doing(t->session, "saving");
-    enum zf_status s = run ? path_of(t, run, name, &path, e) : zf_fail_memory(e, t->run);
-    if (!s) s = write_file(t, path, &counts, e);
-    if (!s) {
-        t->save.at = zf_clock();
-        t->save.moment = (struct zf_moment){t->step, t->drains};
-        t->save.bytes = counts.stored;
-        t->save.failed = 0;
-        s = record(t, path, &counts, t->save.at - from, e);
-        free(t->save.path);
-        t->save.path = strdup(path);
-        if (t->o->keep) zf_saves_keep(run, (size_t)t->o->keep);
-        zf_eta_pause(&t->eta, t->save.at - from);
+    struct zf_device_info device;
+    struct zf_saving *s = *out = calloc(1, sizeof *s);
+    if (!s || !(s->run = zf_trainer_place(t))) return zf_fail_memory(e, t->run);
+    t->device->type->info(t->device, &device);
+    ZF_TRY(path_of(t, s->run, name, &s->path, e));
+    s->began = zf_clock();
+    s->step = t->step;
+    s->drains = t->drains;
+    s->likely = t->save.bytes;
+    s->level = (int)t->o->compression_level;
+    s->threads = device.threads;
+    s->keep = (size_t)t->o->keep;
+    s->journal = t->journal;
+    return ZF_OK;
+}
+
+/* The state is there: what is no tensor joins it. */
+static enum zf_status add_info(struct zf_trainer *t, struct zf_saving *s, struct zf_err *e)
+{
+    s->info = info_of(t);
+    return s->info ? ZF_OK : zf_fail_memory(e, s->path);
+}
+
+static enum zf_status beat(void *trainer, struct zf_err *e)
+{
+    struct zf_trainer *t = trainer;
+    return zf_lock_beat(t->lock, t->step, e);
+}
+
+static enum zf_status write_now(struct zf_trainer *t, struct zf_saving *s, struct zf_err *e)
+{
+    ZF_TRY(zf_state_open(&s->state, &t->pipeline, e));
+    ZF_TRY(add_info(t, s, e));
+    s->between = beat;
+    s->ctx = t;
+    zf_saving_run(s);
+    return ZF_OK;
+}
+
+/* What is left for a copy. Half of it: others are on this machine, too. */
+static size_t spare_memory(const struct zf_trainer *t)
+{
+    struct zf_memory_limits l;
+    zf_memory_limits_read(&l, "/", (size_t)t->o->memory_limit);
+    return t->save.memory.size + l.least / 2;
+}
+
+/* *waited: there is no memory for a copy, and it is written already. */
+static enum zf_status start(struct zf_trainer *t, struct zf_saving *s, bool *waited, struct zf_err *e)
+{
+    enum zf_status failed = zf_state_copy(&s->state, &t->pipeline, &t->save.memory, spare_memory(t), e);
+    *waited = failed == ZF_MEMORY;
+    if (*waited) {
+        if (!t->save.told_waits) zf_record_text(t, "note", "training waits while a checkpoint is written: %s", e->message);
+        t->save.told_waits = true;
+        return write_now(t, s, e);
     }
+    ZF_TRY(failed);
+    failed = add_info(t, s, e);
+    if (!failed) failed = zf_saving_start(s, e);
+    if (failed) { /* its copies are issued, and the memory is used again */
+        struct zf_err ignored;
+        zf_state_ready(&s->state, &ignored);
+        zf_state_over(&s->state);
+    }
+    return failed;
+}
+
+/* ---- what came of it ---- */
+
+static void saved_text(const struct zf_trainer *t, char *text, size_t room)
+{
+    snprintf(text, room, "step %" PRIu64 " saved to %.1200s", t->save.moment.step, t->save.path ? t->save.path : "its file");
+}
+
+static void succeeded(struct zf_trainer *t, struct zf_saving *s)
+{
+    char bytes[32];
+    t->save.moment = (struct zf_moment){s->step, s->drains};
+    t->save.bytes = s->counts.stored;
+    t->save.failed = 0;
+    zf_deadline_saved(&t->deadline, s->ended - s->began);
+    free(t->save.path);
+    t->save.path = strdup(s->path);
+    zf_metrics_write(t->metrics, zf_saving_entry(s));
+    zf_plain_text(&t->plain, "step %" PRIu64 " saved to %s (%s, %.1f s)", s->step, s->path,
+                  zf_bytes_text(s->counts.stored, bytes, sizeof bytes), s->ended - s->began);
+    if (s->unwritten)
+        zf_record_text(t, "warning", "%s is whole, but it cannot be written down: %s: %s", s->path, s->err.where, s->err.message);
+}
+
+static void warn(struct zf_trainer *t, uint64_t step, const struct zf_err *e)
+{
+    enum { FIRST = 8, LONGEST = 1024 }; /* steps until it is tried again */
+    uint64_t wait = t->save.failed ? (t->save.failed < LONGEST ? 2 * t->save.failed : LONGEST) : FIRST;
+    t->save.failed = wait;
+    t->save.again = step + wait;
+    zf_record_text(t, "warning", "unsaved since step %" PRIu64 ": %s: %s; training goes on, and it is tried again after step %" PRIu64,
+                   t->save.moment.drains ? t->save.moment.step : 0, e->where[0] ? e->where : "the state", e->message, t->save.again);
+}
+
+/* Frees it. Whoever asked for it is told; else a failure is a warning. */
+static void conclude(struct zf_trainer *t, struct zf_saving *s)
+{
+    char text[1400];
+    if (s->status) {
+        snprintf(text, sizeof text, "%.200s: %.1100s", s->err.where[0] ? s->err.where : s->path, s->err.message);
+    } else {
+        succeeded(t, s);
+        saved_text(t, text, sizeof text);
+    }
+    bool told = zf_session_answered(t->session, s->ticket, !s->status, text);
+    if (s->status && s->status != ZF_STOPPED && !told) warn(t, s->step, &s->err);
+    zf_saving_free(s);
+}
+
+enum zf_status zf_trainer_save(struct zf_trainer *t, struct zf_err *e)
+{
+    struct zf_saving *s;
+    zf_save_end(t);
+    if (t->save.path && t->save.moment.step == t->step && t->save.moment.drains == t->drains) return ZF_OK;
+    zf_session_doing(t->session, "saving");
+    enum zf_status failed = saving_new(t, NULL, &s, e);
+    if (!failed) failed = write_now(t, s, e);
+    if (!failed && (failed = s->status)) *e = s->err;
+    if (!failed) {
+        succeeded(t, s);
+        t->save.at = s->ended;
+        zf_eta_pause(&t->eta, s->stalled);
+    }
+    zf_saving_free(s);
     zf_session_doing(t->session, "training");
-    if (out && !s)
-        *out = path;
+    return failed;
+}
+
+/* Nothing is under way. */
+static enum zf_status begin(struct zf_trainer *t, const char *name, uint64_t ticket, struct zf_err *e)
+{
+    struct zf_saving *s;
+    bool waited = false;
+    enum zf_status failed = saving_new(t, name, &s, e);
+    if (!failed) failed = start(t, s, &waited, e);
+    if (!failed && waited && (failed = s->status)) *e = s->err;
+    if (!failed) {
+        t->save.at = zf_clock();
+        zf_eta_pause(&t->eta, t->save.at - s->began);
+        s->ticket = ticket;
+        if (waited)
+            succeeded(t, s);
+        else
+            t->save.now = s;
+    }
+    if (failed || waited) zf_saving_free(s);
+    return failed;
+}
+
+/* ---- one after the other ---- */
+
+static void begin_or_warn(struct zf_trainer *t, const char *name, uint64_t ticket)
+{
+    struct zf_err e;
+    char text[1400];
+    enum zf_status failed = begin(t, name, ticket, &e);
+    if (!failed && t->save.now) return; /* its end is told */
+    if (failed)
+        snprintf(text, sizeof text, "%.200s%s%.1100s", e.where, e.where[0] ? ": " : "", e.message);
     else
-        free(path);
-    free(run);
-    return s;
+        saved_text(t, text, sizeof text);
+    if (!zf_session_answered(t->session, ticket, !failed, text) && failed) warn(t, t->step, &e);
+}
+
+static void take_turn(struct zf_trainer *t)
+{
+    struct zf_save_wish first = t->save.wish[0];
+    memmove(t->save.wish, t->save.wish + 1, --t->save.wishes * sizeof *t->save.wish);
+    begin_or_warn(t, first.named ? first.name : NULL, first.ticket);
+}
+
+/* wait: for the one under way; else only if it is written by now. The next one begins. */
+static void poll(struct zf_trainer *t, bool wait)
+{
+    struct zf_saving *s = t->save.now;
+    if (s && (wait || s->done)) {
+        pthread_join(s->thread, NULL);
+        t->save.now = NULL;
+        conclude(t, s);
+    }
+    if (!t->save.now && t->save.wishes) take_turn(t);
+}
+
+static enum zf_status wish(struct zf_trainer *t, const char *name, uint64_t ticket, struct zf_err *e)
+{
+    if (t->save.wishes == ZF_SAVE_WISHES)
+        return zf_fail(e, ZF_DIFFERENT, NULL, "%d checkpoints wait for their turn already", ZF_SAVE_WISHES);
+    struct zf_save_wish *w = &t->save.wish[t->save.wishes++];
+    *w = (struct zf_save_wish){.named = name != NULL, .ticket = ticket};
+    snprintf(w->name, sizeof w->name, "%s", name ? name : "");
+    return ZF_OK;
+}
+
+enum zf_status zf_save_command(struct zf_trainer *t, const char *name, bool scripted, char *text, size_t room, struct zf_err *e)
+{
+    uint64_t ticket = ++t->save.tickets;
+    ZF_TRY(check_name(name, e));
+    poll(t, false);
+    if (scripted) zf_save_end(t); /* at that step, not at one that depends on clocks */
+    if (t->save.now) {
+        ZF_TRY(wish(t, name, ticket, e));
+        snprintf(text, room, "step %" PRIu64 " is still being written; the next one begins when that is done", t->save.now->step);
+    } else {
+        ZF_TRY(begin(t, name, ticket, e));
+        saved_text(t, text, room);
+        if (!t->save.now) return ZF_OK;
+        snprintf(text, room, "step %" PRIu64 " is being written to %s", t->step, t->save.now->path);
+    }
+    zf_session_answer_with(t->session, ticket);
+    return ZF_OK;
+}
+
+void zf_save_end(struct zf_trainer *t)
+{
+    while (t->save.now || t->save.wishes) poll(t, true);
+}
+
+void zf_save_close(struct zf_trainer *t)
+{
+    struct zf_err ignored;
+    if (t->save.now && zf_lock_beat(t->lock, t->step, &ignored)) t->save.now->cancelled = true;
+    t->save.wishes = 0;
+    zf_save_end(t);
+    if (t->device) t->device->type->free(t->device, t->save.memory.bytes);
+    t->save.memory = (struct zf_state_memory){0};
+    free(t->save.path);
 }
 
 /* ---- when ---- */
 
 bool zf_save_or_warn(struct zf_trainer *t)
 {
-    enum { FIRST = 8, LONGEST = 1024 }; /* steps until it is tried again */
     struct zf_err e;
-    if (!zf_trainer_save(t, NULL, NULL, &e)) return true;
-    uint64_t wait = t->save.failed ? (t->save.failed < LONGEST ? 2 * t->save.failed : LONGEST) : FIRST;
-    t->save.failed = wait;
-    t->save.again = t->step + wait;
-    zf_record_text(t, "warning", "unsaved since step %" PRIu64 ": %s: %s; training goes on, and it is tried again after step %" PRIu64,
-                   t->save.moment.drains ? t->save.moment.step : 0, e.where[0] ? e.where : "the state", e.message, t->save.again);
+    if (!zf_trainer_save(t, &e)) return true;
+    warn(t, t->step, &e);
     return false;
+}
+
+/* SIGUSR1 has come since. */
+static bool heard(struct zf_trainer *t)
+{
+    bool asked = t->save.heard != *t->usr1;
+    t->save.heard = *t->usr1;
+    return asked;
 }
 
 void zf_save_due(struct zf_trainer *t)
 {
     const struct zf_options *o = t->o;
+    struct zf_err ignored;
+    bool every = o->save_every && t->step % (uint64_t)o->save_every == 0, asked = heard(t);
+    poll(t, false);
+    if (every) zf_save_end(t); /* this step is to be saved, not a later one */
     bool again = t->save.failed && t->step >= t->save.again,
-         every = o->save_every && !t->save.failed && t->step % (uint64_t)o->save_every == 0,
          minutes = o->save_minutes > 0 && !t->save.failed && zf_clock() - t->save.at >= 60 * o->save_minutes;
-    bool asked = t->save.heard != *t->usr1;
-    t->save.heard = *t->usr1;
-    if (again || every || minutes || asked) zf_save_or_warn(t);
+    every = every && !t->save.failed;
+    if (t->save.now && asked) wish(t, NULL, 0, &ignored);
+    if (!t->save.now && (again || every || minutes || asked)) begin_or_warn(t, NULL, 0);
 }
 
-void zf_save_asked(struct zf_trainer *t)
+void zf_save_idle(struct zf_trainer *t)
 {
-    if (t->save.heard == *t->usr1) return;
-    t->save.heard = *t->usr1;
-    zf_save_or_warn(t);
+    struct zf_err ignored;
+    poll(t, false);
+    if (!heard(t)) return;
+    if (t->save.now)
+        wish(t, NULL, 0, &ignored);
+    else
+        begin_or_warn(t, NULL, 0);
 }

@@ -132,10 +132,7 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
     const char *folder = c->count ? c->word[0] : NULL;
     double loss;
     if (c->id == ZF_CMD_save) {
-        char *path = NULL;
-        s = zf_trainer_save(t, folder, &path, e);
-        if (!s) snprintf(text, room, "step %" PRIu64 " saved to %s", t->step, path);
-        free(path);
+        s = zf_save_command(t, folder, !c->client, text, room, e);
     } else if (c->id == ZF_CMD_checkpoints) {
         char *list = zf_saves_list(t->run);
         snprintf(text, room, "%s", list && *list ? list : "there are none yet; `save` writes one");
@@ -190,7 +187,7 @@ static enum zf_status idle(void *ctx, struct zf_err *e)
     struct zf_trainer *t = ctx;
     if (zf_session_clients(t->session)) t->lonely = zf_clock();
     zf_lock_paused(t->lock, true);
-    zf_save_asked(t);
+    zf_save_idle(t);
     if (t->ill && zf_clock() - t->lonely >= t->o->grace) return zf_fail(e, ZF_NUMERIC, NULL, "nobody answered");
     return zf_trainer_between(t, e);
 }

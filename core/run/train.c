@@ -178,7 +178,7 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     zf_saves_sweep(t->run);
     char *metrics = zf_path_join(t->run, "metrics.jsonl"), *log = zf_path_join(t->run, "trainer.log");
     enum zf_status s = metrics && log ? ZF_OK : zf_fail_memory(e, "a path");
-    if (!s && t->resume) s = zf_metrics_cut(metrics, t->step, e);
+    if (!s && t->resume) s = zf_metrics_cut(metrics, t->step, t->resume->metrics, e);
     if (!s) s = zf_metrics_open(&t->metrics, metrics, e);
     if (s == ZF_IO) { /* telemetry never stops training */
         zf_err_print("warning", e);
@@ -257,12 +257,6 @@ static bool is_exported(const struct zf_trainer *t)
     return t->exported && is_now(t, &t->exported_at);
 }
 
-/* Nothing is written twice. */
-static enum zf_status save_once(struct zf_trainer *t, struct zf_err *e)
-{
-    return is_saved(t) ? ZF_OK : zf_trainer_save(t, NULL, NULL, e);
-}
-
 static enum zf_status export_once(struct zf_trainer *t, struct zf_err *e)
 {
     return zf_trainer_export(t, false, e);
@@ -302,7 +296,7 @@ static const char *next_start(const struct zf_trainer *t, char *text, size_t siz
 static enum zf_status last_save(struct zf_trainer *t, struct zf_err *e)
 {
     char next[600];
-    enum zf_status s = insist(t, save_once, is_saved, e);
+    enum zf_status s = insist(t, zf_trainer_save, is_saved, e);
     if (!s || s == ZF_NUMERIC || s == ZF_BUSY) return s;
     const struct zf_err why = *e;
     return zf_fail(e, s, why.where, "%s; %s", why.message, next_start(t, next, sizeof next));
@@ -360,7 +354,12 @@ static void broken_run(struct zf_trainer *t, const struct zf_err *why)
     char next[600];
     zf_record_text(t, "error", "%s%s%s", why->where, why->where[0] ? ": " : "", why->message);
     bool whole = !t->half && !t->pipeline.torn;
-    enum zf_status s = whole ? save_once(t, &e) : ZF_OK;
+    enum zf_status s = ZF_OK;
+    if (!whole) t->save.wishes = 0; /* one that is under way has its own copy; another could not be begun */
+    if (whole)
+        s = zf_trainer_save(t, &e);
+    else
+        zf_save_end(t);
     if (s == ZF_BUSY) return;
     next_start(t, next, sizeof next);
     if (!whole)
@@ -377,6 +376,7 @@ static void broken_run(struct zf_trainer *t, const struct zf_err *why)
 
 static void close_trainer(struct zf_trainer *t)
 {
+    zf_save_close(t);
     zf_metrics_listen(t->metrics, NULL, NULL);
     t->watch.listeners = 0;
     zf_session_close(t->session); /* first: its clients have had the last line, and the socket goes while the lock is held */
@@ -392,7 +392,6 @@ static void close_trainer(struct zf_trainer *t)
     zf_lock_release(t->lock);
     if (t->place >= 0) close(t->place);
     zf_pace_close(t);
-    free(t->save.path);
     free(t->exported);
     free(t->best.path);
 }

@@ -4,7 +4,7 @@
 #define ZF_RUN_TRAINER_H
 
 #include "core/data/loader.h"
-#include "core/pipeline/pipeline.h"
+#include "core/pipeline/state.h"
 #include "core/optim/schedule.h"
 #include "core/run/choices.h"
 #include "core/run/deadline.h"
@@ -23,6 +23,14 @@
 /* What the weights are of. Drains count from 1, so that a zeroed one is no moment. */
 struct zf_moment {
     uint64_t step, drains;
+};
+
+/* A checkpoint that was asked for while another one is being written. */
+enum { ZF_SAVE_WISHES = 16 };
+struct zf_save_wish {
+    char name[256];
+    bool named;
+    uint64_t ticket; /* whose answer waits for it; 0: nobody's */
 };
 
 struct zf_trainer {
@@ -75,12 +83,18 @@ struct zf_trainer {
         bool any;
     } best;
     struct {
-        struct zf_moment moment; /* the newest checkpoint's, of this process or the one it went on from */
-        char *path;              /* of this process; owned */
-        uint64_t bytes;          /* of it */
-        double at;               /* clock: when it was written, or the process began */
-        uint64_t failed, again;  /* steps to wait after a failure; when it is tried again. 0: the last one succeeded */
-        int heard;               /* of usr1 */
+        struct zf_moment moment;                  /* the newest checkpoint's, of this process or the one it went on from */
+        char *path;                               /* of this process; owned */
+        uint64_t bytes;                           /* of it */
+        double at;                                /* clock: when it was written, or the process began */
+        uint64_t failed, again;                   /* steps to wait after a failure; when it is tried again. 0: the last one succeeded */
+        int heard;                                /* of usr1 */
+        struct zf_saving *now;                    /* the one that is being written while training goes on; NULL: none */
+        struct zf_state_memory memory;            /* its copies; kept for the next one */
+        struct zf_save_wish wish[ZF_SAVE_WISHES]; /* [wishes]: what waits for its turn */
+        size_t wishes;
+        uint64_t tickets; /* so far */
+        bool told_waits;  /* that there is no memory for copies */
     } save;
     uint64_t drains; /* so far: a drain changes the masters between two steps */
     bool owed;       /* what is due after the last step waits for its drain */

@@ -5,6 +5,7 @@
 #include "core/telemetry/jsonl.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,8 @@ enum { MOST_ENTRIES = 1000000 };
 struct zf_journal {
     struct zf_jsonl file;
     char *path;
+    pthread_mutex_t lock; /* over the file and count */
+    size_t count;
 };
 
 enum zf_status zf_journal_open(struct zf_journal **out, const char *run, struct zf_err *e)
@@ -25,8 +28,14 @@ enum zf_status zf_journal_open(struct zf_journal **out, const char *run, struct 
         free(j);
         return zf_fail_memory(e, run);
     }
+    json_t *entries;
+    pthread_mutex_init(&j->lock, NULL);
     enum zf_status s = zf_jsonl_open(&j->file, j->path, e);
     if (!s) s = zf_file_sync_directory(run, e); /* the file itself must survive, too */
+    if (!s && !(s = zf_journal_read(&entries, run, NULL, e))) {
+        j->count = json_array_size(entries);
+        json_decref(entries);
+    }
     if (s)
         zf_journal_close(j);
     else
@@ -38,6 +47,7 @@ void zf_journal_close(struct zf_journal *j)
 {
     if (!j) return;
     zf_jsonl_close(&j->file);
+    pthread_mutex_destroy(&j->lock);
     free(j->path);
     free(j);
 }
@@ -53,6 +63,23 @@ const char *zf_time_text(double wall, char *buffer, size_t size)
     return buffer;
 }
 
+size_t zf_journal_count(struct zf_journal *j)
+{
+    pthread_mutex_lock(&j->lock);
+    size_t count = j->count;
+    pthread_mutex_unlock(&j->lock);
+    return count;
+}
+
+static enum zf_status append(struct zf_journal *j, const char *text, size_t size, struct zf_err *e)
+{
+    errno = zf_jsonl_append(&j->file, text, size);
+    if (errno) return zf_fail_errno(e, j->path, "cannot write to the journal");
+    j->count++;
+    if (fdatasync(j->file.fd) && errno != EINVAL && errno != ENOSYS) return zf_fail_errno(e, j->path, "cannot sync the journal");
+    return ZF_OK;
+}
+
 enum zf_status zf_journal_append(struct zf_journal *j, json_t *stolen, struct zf_err *e)
 {
     char now[96];
@@ -61,11 +88,11 @@ enum zf_status zf_journal_append(struct zf_journal *j, json_t *stolen, struct zf
     char *text = stamped ? zf_jsonl_text(stolen, &size) : NULL;
     json_decref(stolen);
     if (!text) return zf_fail_memory(e, j->path);
-    errno = zf_jsonl_append(&j->file, text, size);
+    pthread_mutex_lock(&j->lock);
+    enum zf_status s = append(j, text, size, e);
+    pthread_mutex_unlock(&j->lock);
     free(text);
-    if (errno) return zf_fail_errno(e, j->path, "cannot write to the journal");
-    if (fdatasync(j->file.fd) && errno != EINVAL && errno != ENOSYS) return zf_fail_errno(e, j->path, "cannot sync the journal");
-    return ZF_OK;
+    return s;
 }
 
 enum zf_status zf_journal_read(json_t **out, const char *run, size_t *bad, struct zf_err *e)

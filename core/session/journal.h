@@ -1,7 +1,8 @@
 /* RUN/journal.jsonl: what happened to a run, append-only, each line durable before it is answered for.
  *
  * Entries are objects with "type": start and resume (an attempt begins), export, checkpoint, change, note, end (with "reason":
- * done|stopped|signal|error). Whatever has a step says so in "step". "time" (UTC) is added here. One writer, the holder of RUN/lock. */
+ * done|stopped|signal|error). Whatever has a step says so in "step". "time" (UTC) is added here. One writer, the holder of RUN/lock; any of
+ * its threads. */
 #ifndef ZF_SESSION_JOURNAL_H
 #define ZF_SESSION_JOURNAL_H
 
@@ -14,6 +15,7 @@ struct zf_journal;
 enum zf_status zf_journal_open(struct zf_journal **out, const char *run, struct zf_err *e);
 /* Steals the reference, also on failure; NULL is a failure. ZF_IO: not durable, nothing of it is left. */
 enum zf_status zf_journal_append(struct zf_journal *j, json_t *stolen, struct zf_err *e);
+size_t zf_journal_count(struct zf_journal *j); /* entries that it has now */
 void zf_journal_close(struct zf_journal *j);
 
 /* All entries as an array (new reference). A torn last line is passed over; *bad (may be NULL) counts such. No journal: ZF_IO. */

@@ -113,6 +113,7 @@ const char *zf_session_socket(const struct zf_session *s)
 void zf_session_close(struct zf_session *s)
 {
     if (!s) return;
+    while (s->owed) zf_session_answered(s, s->owed->ticket, false, "the run has ended before it was done");
     zf_control_stop(s->control);
     for (size_t i = 0; i < s->later_count; i++) free(s->later[i].command);
     for (size_t i = 0; i < s->undo_count; i++) free(s->undo[i]);
@@ -185,6 +186,33 @@ static enum zf_status do_due(struct zf_session *s, bool *any, struct zf_err *e)
     return bad;
 }
 
+static bool owe_answer(struct zf_session *s, struct zf_request *r)
+{
+    struct zf_owed_answer *one = malloc(sizeof *one);
+    if (!one) return false;
+    *one = (struct zf_owed_answer){s->ticket, r, s->owed};
+    s->owed = one;
+    return true;
+}
+
+void zf_session_answer_with(struct zf_session *s, uint64_t ticket)
+{
+    if (s) s->ticket = ticket;
+}
+
+bool zf_session_answered(struct zf_session *s, uint64_t ticket, bool ok, const char *text)
+{
+    for (struct zf_owed_answer **at = s ? &s->owed : NULL; at && *at; at = &(*at)->next) {
+        struct zf_owed_answer *one = *at;
+        if (one->ticket != ticket) continue;
+        zf_control_answer(s->control, one->request, ok, false, text);
+        *at = one->next;
+        free(one);
+        return true;
+    }
+    return false;
+}
+
 static enum zf_status do_request(struct zf_session *s, bool *any, struct zf_err *e)
 {
     struct zf_request *r = s->control ? zf_control_next(s->control) : NULL;
@@ -195,8 +223,10 @@ static enum zf_status do_request(struct zf_session *s, bool *any, struct zf_err 
     memcpy(who.by, r->by, sizeof who.by);
     memcpy(who.user, r->user, sizeof who.user);
     who.client = r->client;
+    s->ticket = 0;
     enum zf_status bad = zf_session_execute(s, r->command, &who, r->yes, &v, e);
-    zf_control_answer(s->control, r, !bad && v.ok, v.ask, bad ? e->message : v.text ? v.text : "no memory for an answer");
+    if (bad || !v.ok || !s->ticket || !owe_answer(s, r))
+        zf_control_answer(s->control, r, !bad && v.ok, v.ask, bad ? e->message : v.text ? v.text : "no memory for an answer");
     free(v.text);
     return bad;
 }

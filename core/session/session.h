@@ -68,6 +68,11 @@ bool zf_session_has_begun(const struct zf_session *s);
 /* After the last step was taken: commands that wait are carried out where they still can be (`steps` may be raised). */
 enum zf_status zf_session_at_end(struct zf_session *s, bool *stop, struct zf_err *e);
 
+/* Called from `act`: the answer to whoever asked for this comes with zf_session_answered; nobody may be waiting (a command of [at]).
+ * answered: false if nobody was. ticket: not 0, each once. */
+void zf_session_answer_with(struct zf_session *s, uint64_t ticket);
+bool zf_session_answered(struct zf_session *s, uint64_t ticket, bool ok, const char *text);
+
 void zf_session_told(struct zf_session *s, const struct zf_session_facts *f); /* after every step */
 void zf_session_doing(struct zf_session *s, const char *what);                /* "training", "validating", ...; a constant */
 void zf_session_pause(struct zf_session *s, const char *why);          /* before the next step; why: a constant, NULL: by a command */

@@ -33,6 +33,12 @@ struct zf_session {
     bool begun;       /* restored from within the commands of a step */
     uint64_t granted; /* steps that may be taken although it is paused */
     bool stop;
+    uint64_t ticket; /* what the answer to the present request comes with; 0: with its end */
+    struct zf_owed_answer {
+        uint64_t ticket;
+        struct zf_request *request;
+        struct zf_owed_answer *next;
+    } * owed;
     unsigned depth; /* of files that name files */
     /* Under the lock for the control thread, which reads: the options while they change, and these while they do. */
     pthread_mutex_t lock;

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct zf_metrics {
     struct zf_jsonl file;
@@ -48,6 +49,12 @@ void zf_metrics_listen(struct zf_metrics *m, void (*fn)(void *ctx, const char *l
     if (!m) return;
     m->listener = fn;
     m->ctx = ctx;
+}
+
+uint64_t zf_metrics_size(const struct zf_metrics *m)
+{
+    struct stat st;
+    return m && !fstat(m->file.fd, &st) ? (uint64_t)st.st_size : 0;
 }
 
 size_t zf_metrics_dropped(const struct zf_metrics *m)

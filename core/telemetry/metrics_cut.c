@@ -27,7 +27,7 @@ static bool is_type(const char *line, size_t size, const char *begin)
 
 /* Where the first line begins that is of a later step, or of a change that was made before the next step but after this one was saved: it
  * is made again. */
-static size_t find_cut(const struct zf_map *m, uint64_t step)
+static size_t find_cut(const struct zf_map *m, uint64_t step, uint64_t saved)
 {
     size_t change = m->size;
     for (size_t at = 0; at < m->size;) {
@@ -35,8 +35,8 @@ static size_t find_cut(const struct zf_map *m, uint64_t step)
         size_t size = end ? (size_t)(end - line) : m->size - at;
         double of = number_of(line, size < 64 ? size : 64, "\"step\":"); /* behind the type */
         if (of > (double)step) return at < change ? at : change;
-        if (is_type(line, size, "{\"type\":\"checkpoint\"") && of == (double)step) change = m->size;
-        if (change == m->size && is_type(line, size, "{\"type\":\"change\"") && number_of(line, size, "\"from_step\":") > (double)step)
+        if (change == m->size && at >= saved && is_type(line, size, "{\"type\":\"change\"") &&
+            number_of(line, size, "\"from_step\":") > (double)step)
             change = at;
         at += size + 1;
     }
@@ -64,12 +64,12 @@ static enum zf_status keep_tail(const char *path, const void *tail, size_t size,
     return s;
 }
 
-enum zf_status zf_metrics_cut(const char *path, uint64_t step, struct zf_err *e)
+enum zf_status zf_metrics_cut(const char *path, uint64_t step, uint64_t saved, struct zf_err *e)
 {
     struct zf_map m;
     if (!zf_file_exists(path)) return ZF_OK;
     ZF_TRY(zf_map_open(&m, path, e));
-    size_t at = find_cut(&m, step), rest = m.size - at;
+    size_t at = find_cut(&m, step, saved), rest = m.size - at;
     enum zf_status s = rest ? keep_tail(path, m.data + at, rest, e) : ZF_OK;
     zf_map_close(&m);
     if (s || !rest) return s;

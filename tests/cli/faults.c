@@ -1,15 +1,17 @@
 /* Stands before the calls with which files are written: kills the program in the middle of one, or makes one fail. For tests of what a
  * crash, a full disk and a machine without memory leave behind.
  *
- *   ZF_FAULT = "WHAT|FILE|CALL|FROM|TO|TEXT"   WHAT: kill, term (SIGTERM, and the call goes on), thread or memory (the next
- *                                              thread, or room for ZF_FAULT_ROOM elements, or
- *                                              from a MiB on bytes, is refused), or the
+ *   ZF_FAULT = "WHAT|FILE|CALL|FROM|TO|TEXT"   WHAT: kill, late (the same, when the checkpoint that is
+ *                                              being written is whole), term (SIGTERM, and the call goes
+ *                                              on), thread or memory (the next thread is refused, or room
+ *                                              for ZF_FAULT_ROOM elements, or from a MiB on bytes), or the
  *                                              number of an error; FILE: part of the path; CALL: write, sync, rename,
  *                                              any; the FROM-th to the TO-th of such calls; TEXT: of a write, what is in it
  *   ZF_FAULT_FREE = BYTES                      what statvfs says is free */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
@@ -25,6 +27,23 @@
 
 static atomic_int no_thread, no_memory;
 
+/* The thread that writes checkpoints has ended. */
+static void await_checkpoint(void)
+{
+    for (int found = 1; found; usleep(1000)) {
+        char path[300], name[32];
+        DIR *d = opendir("/proc/self/task");
+        found = 0;
+        for (struct dirent *f; d && (f = readdir(d));) {
+            snprintf(path, sizeof path, "/proc/self/task/%s/comm", f->d_name);
+            FILE *comm = fopen(path, "r");
+            if (comm && fgets(name, sizeof name, comm) && !strcmp(name, "checkpoint\n")) found = 1;
+            if (comm) fclose(comm);
+        }
+        if (d) closedir(d);
+    }
+}
+
 static int wanted(const char *call, const char *path, const void *data, size_t size)
 {
     static atomic_int count;
@@ -39,7 +58,8 @@ static int wanted(const char *call, const char *path, const void *data, size_t s
     if (!strcmp(what, "term")) kill(getpid(), SIGTERM);
     if (!strcmp(what, "thread")) atomic_store(&no_thread, 1);
     if (!strcmp(what, "memory")) atomic_store(&no_memory, 1);
-    return !strcmp(what, "kill") ? -1 : atoi(what);
+    if (!strcmp(what, "late")) await_checkpoint();
+    return !strcmp(what, "kill") || !strcmp(what, "late") ? -1 : atoi(what);
 }
 
 static int of_file(const char *call, int fd, const void *data, size_t size)

@@ -1,0 +1,52 @@
+/* One checkpoint on its way to the disk, by a thread of its own or by the trainer's. */
+#ifndef ZF_RUN_SAVE_WRITE_H
+#define ZF_RUN_SAVE_WRITE_H
+
+#include "checkpoints/container.h"
+#include "core/pipeline/state.h"
+#include "core/session/journal.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+struct zf_saving {
+    /* set by who begins it; owned: state, run, path, info */
+    struct zf_state state;
+    char *run, *path; /* the run's directory; the file's */
+    json_t *info;
+    uint64_t step, drains;
+    uint64_t ticket; /* whose answer waits for it; 0: nobody's */
+    uint64_t likely; /* bytes that it is likely to have; 0: not known */
+    int level, threads;
+    size_t keep, keep_weights;
+    struct zf_journal *journal;
+    double began;
+    enum zf_status (*between)(void *ctx, struct zf_err *e); /* after some rows: a sign of life. NULL: none */
+    void *ctx;
+    /* the writer's until `done` */
+    struct zf_ckpt_counts counts;
+    double stalled, ended; /* seconds that training waited; clock */
+    enum zf_status status;
+    struct zf_err err;
+    bool unwritten; /* it is whole, but the journal does not know: err says why */
+    atomic_bool done, cancelled;
+    pthread_t thread;
+};
+
+/* state is a copy: writes it in a thread, at low priority. ZF_MEMORY: no thread. */
+enum zf_status zf_saving_start(struct zf_saving *s, struct zf_err *e);
+/* Writes it here and now. */
+void zf_saving_run(struct zf_saving *s);
+/* The line of metrics and journal; new reference, NULL: no memory. */
+json_t *zf_saving_entry(const struct zf_saving *s);
+void zf_saving_free(struct zf_saving *s); /* after its end */
+
+/* What writing and reading share: the type of a piece's tensor, and room for as many of its rows as are moved at once. */
+struct zf_save_buffer {
+    void *bytes;            /* owned by whoever has the struct */
+    size_t room, rows, row; /* bytes; rows at once; bytes of a row */
+};
+enum zf_ckpt_type zf_save_type(enum zf_state_type t);
+enum zf_status zf_save_room(const struct zf_state_piece *x, struct zf_save_buffer *b, struct zf_err *e);
+
+#endif
