@@ -80,7 +80,7 @@ void zf_saved_model_close(struct zf_saved_model *m)
 
 static enum zf_status newest(struct zf_saved_model *m, const char *run, struct zf_err *e)
 {
-    ZF_TRY(zf_saves_newest(&m->file, &m->path, run, zf_saves_warn, NULL, e));
+    ZF_TRY(zf_saves_newest(&m->file, &m->path, run, false, zf_saves_warn, NULL, e));
     return m->path ? read_model(m, e) : ZF_OK;
 }
 
