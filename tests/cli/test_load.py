@@ -306,6 +306,44 @@ def test_validation_goes_on(folder):
     same(out, whole)
 
 
+def test_steps_that_came_from_epochs(folder):
+    """More steps, taken back: the last one is as small as it was."""
+    h.text_file(folder, 1000, "short.txt")
+    short = {"data": {"train": "short.txt", "sequence_length": 32}, "train": {"steps": None, "epochs": 1.5, "batch_size": 4}}
+    whole = uninterrupted(folder, "whole", **short)
+    path, out, p = at_seven(folder, **short)
+    send(out, "set", "steps", "40")
+    said = send(out, "load", "4", "--yes")
+    expect(f"steps 40 -> {h.last_step(whole)}" in said and f"step 4 of {h.last_step(whole)}" in send(out, "status"), said)
+    to_the_end(out, p)
+    same(out, whole)
+    expect(h.metrics(out, "step")[-1]["rows"] == h.metrics(whole, "step")[-1]["rows"], "the last step")
+
+
+def test_interval_auto(folder):
+    """What it had decided is what it was then; later decisions are not repeated, but made anew."""
+    slow = {"data": {"sequence_length": 128}, "model": {"hidden": 48, "ffn": 96, "context": 128}, "train": {"steps": 60, "learning_rate": "1e-3"}}
+    path, out = setting(folder, **slow, zenflow={"update_interval": "auto"}, checkpoint={"save_every": 5, "keep": 100}, at={"50": "pause"})
+    p = h.start(path, program=h.TRAINER)
+    h.wait_for_step(p, out, 49)
+    waits(out)
+    before = {m["step"]: m for m in h.metrics(out, "step", whole=False)}
+    decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
+    expect(decided, "no decision in 49 steps")
+    for step in (5, 45):
+        send(out, "load", str(step), "--yes")
+        send(out, "step", "1")
+        h.wait_for_step(p, out, step + 1)
+        waits(out)
+        expect(str(h.metrics(out, "step", whole=False)[-1]["loss"]) == str(before[step + 1]["loss"]), step)
+    send(out, "load", "5", "--yes")
+    send(out, "resume")
+    h.wait_for_step(p, out, 49)
+    waits(out)
+    send(out, "resume")
+    h.finish(p, 0)
+
+
 def test_memory_does_not_grow(folder):
     for name in ("zenflow-staggered-each", "gpu_only"):
         big = {**policy(name), "model": {"hidden": 128, "ffn": 256, "layers": 2}, "log": {"tensorboard": "yes"}}
