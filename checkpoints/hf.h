@@ -32,8 +32,9 @@ const struct zf_st_tensor *zf_hf_tensor(const struct zf_hf *h, size_t i, const c
 void zf_hf_pages(const struct zf_hf *h, const unsigned char *data, size_t bytes, bool done);
 
 /* Writes a folder that transformers loads: model.safetensors, or shards of at most shard_limit bytes (0: 5e9) with an index, config.json
- * (given, with its dtype key set to `type`), and a byte copy of the tokenizer and generation files of tokenizer_from (may be NULL). The
- * folder is built as OUT.tmp-PID and appears by rename; an existing OUT is ZF_IO. */
+ * (given, with its dtype key set to `type`; byte for byte that of tokenizer_from if that says the same), and a byte copy of the tokenizer
+ * and generation files of tokenizer_from (may be NULL). The folder is built as OUT.tmp-PID and appears by rename; an existing OUT is ZF_IO.
+ */
 struct zf_hf_write {
     const char *out;
     const json_t *config;
@@ -46,5 +47,7 @@ struct zf_hf_write {
     size_t shard_limit;
 };
 enum zf_status zf_hf_write(const struct zf_hf_write *w, struct zf_err *e);
+/* ZF_IO if there is something of that name; zf_hf_write looks for itself, this is for who has much to do before. */
+enum zf_status zf_hf_check_free(const char *out, struct zf_err *e);
 
 #endif

@@ -1,14 +1,18 @@
 /* A Hugging Face model folder, writing: everything goes into OUT.tmp-PID, which becomes OUT by one rename that replaces nothing.
- * Whatever fails, that folder is removed. One thread per OUT. */
+ * Whatever fails, that folder is removed. Its lock says that somebody writes it: one without is left by a process that was killed, and
+ * removed by the next that writes OUT. One thread per OUT. */
 #include "checkpoints/hf.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define SHARD_LIMIT 5000000000u
@@ -16,7 +20,8 @@
 /* Copied byte for byte, where they exist. */
 static const char *const companions[] = {
     "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "generation_config.json", "vocab.json",
-    "merges.txt",     "tokenizer.model",       "added_tokens.json",       "chat_template.jinja",
+    "merges.txt",     "tokenizer.model",       "added_tokens.json",       "chat_template.jinja",    "chat_template.json",
+    "vocab.txt",      "spiece.model",          "sentencepiece.bpe.model",
 };
 
 struct plan {
@@ -112,24 +117,45 @@ static enum zf_status write_json(const struct plan *p, const char *name, const j
         json_decref(back);
         if (same || !text) break;
     }
-    enum zf_status s = path && text ? zf_file_write_atomic(path, text, strlen(text), e) : zf_fail_memory(e, name);
+    size_t n = text ? strlen(text) : 0;
+    if (text) text[n] = '\n'; /* in place of the end */
+    enum zf_status s = path && text ? zf_file_write_atomic(path, text, n + 1, e) : zf_fail_memory(e, name);
     free(path);
     free(text);
     return s;
 }
 
-/* The type key that the source has, old or new, or both; the old one if it has none, as every version of transformers reads that. */
+/* The folder that the tokenizer comes from may have a config.json that says the same: then it stays as it is, to the byte. */
+static enum zf_status copy_config(const struct plan *p, const json_t *config, bool *copied, struct zf_err *e)
+{
+    enum { LIMIT = 16 << 20 };
+    char *from = p->w->tokenizer_from ? zf_path_join(p->w->tokenizer_from, "config.json") : NULL;
+    char *to = zf_path_join(p->folder, "config.json");
+    struct zf_err ignored;
+    json_t *theirs = NULL;
+    enum zf_status s = ZF_OK;
+    *copied = from && to && !zf_json_file(&theirs, from, LIMIT, &ignored) && json_equal(theirs, config);
+    if (*copied) s = zf_file_copy(from, to, e);
+    json_decref(theirs);
+    free(from);
+    free(to);
+    return s;
+}
+
+/* The type key that the source has, old or new, or both. The old one if it has none, as every version of transformers reads that; but f32
+ * is what it takes without one. */
 static enum zf_status write_config(const struct plan *p, struct zf_err *e)
 {
     static const char *const keys[] = {"dtype", "torch_dtype"};
     json_t *config = json_deep_copy(p->w->config);
     enum zf_status s = ZF_OK;
-    bool any = json_object_get(config, "dtype") || json_object_get(config, "torch_dtype");
+    bool any = json_object_get(config, "dtype") || json_object_get(config, "torch_dtype"), copied = false;
     for (size_t i = 0; i < 2 && !s; i++) {
-        if (any ? !json_object_get(config, keys[i]) : i == 0) continue;
+        if (any ? !json_object_get(config, keys[i]) : i == 0 || p->w->type == ZF_ST_F32) continue;
         if (json_object_set_new(config, keys[i], json_string(type_key(p->w->type)))) s = zf_fail_memory(e, "config.json");
     }
-    if (!s) s = write_json(p, "config.json", config, 0, e);
+    if (!s) s = copy_config(p, config, &copied, e);
+    if (!s && !copied) s = write_json(p, "config.json", config, 0, e);
     json_decref(config);
     return s;
 }
@@ -187,18 +213,62 @@ static enum zf_status fill_folder(const struct plan *p, struct zf_err *e)
     return zf_file_sync_directory(p->folder, e);
 }
 
-/* The folder holds plain files only: ours, or those of an earlier process with our number that was killed. */
-static void remove_folder(const char *path)
+/* The folder holds plain files only: ours, or those of an earlier process that was killed. Takes fd. */
+static void remove_folder(int parent, const char *name, int fd)
 {
-    DIR *d = opendir(path);
-    if (!d) return;
-    for (struct dirent *f; (f = readdir(d));)
-        if (strcmp(f->d_name, ".") && strcmp(f->d_name, "..")) unlinkat(dirfd(d), f->d_name, 0);
-    closedir(d);
-    rmdir(path);
+    DIR *d = fdopendir(fd);
+    if (!d) close(fd);
+    for (struct dirent *f; d && (f = readdir(d));)
+        if (strcmp(f->d_name, ".") && strcmp(f->d_name, "..")) unlinkat(fd, f->d_name, 0);
+    if (d) closedir(d);
+    unlinkat(parent, name, AT_REMOVEDIR);
 }
 
-static enum zf_status check_out_free(const char *out, struct zf_err *e)
+/* OUT.tmp-NUMBER of those that write OUT no more. */
+static void remove_left(const struct plan *p)
+{
+    const char *slash = strrchr(p->out, '/'), *base = slash ? slash + 1 : p->out;
+    size_t n = strlen(base);
+    DIR *d = opendir(p->parent);
+    for (struct dirent *f; d && (f = readdir(d));) {
+        const char *end = f->d_name + n;
+        if (strncmp(f->d_name, base, n) || strncmp(end, ".tmp-", 5) || !end[5] || end[5 + strspn(end + 5, "0123456789")]) continue;
+        int fd = openat(dirfd(d), f->d_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd < 0) continue;
+        if (flock(fd, LOCK_EX | LOCK_NB))
+            close(fd);
+        else
+            remove_folder(dirfd(d), f->d_name, fd);
+    }
+    if (d) closedir(d);
+}
+
+static enum zf_status make_folder(const struct plan *p, int *fd, struct zf_err *e)
+{
+    remove_left(p);
+    if (mkdir(p->folder, 0777)) return zf_fail_errno(e, p->folder, "cannot make the directory");
+    *fd = open(p->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (*fd < 0) {
+        enum zf_status s = zf_fail_errno(e, p->folder, "cannot open the directory");
+        rmdir(p->folder);
+        return s;
+    }
+    flock(*fd, LOCK_EX | LOCK_NB); /* there are file systems that have none */
+    return ZF_OK;
+}
+
+/* A disk that is too small is told before hours of writing. */
+static enum zf_status check_room(const struct plan *p, struct zf_err *e)
+{
+    struct statvfs disk;
+    if (statvfs(p->parent, &disk) || !disk.f_blocks) return ZF_OK;
+    uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
+    if (p->total <= room) return ZF_OK;
+    return zf_fail(e, ZF_IO, p->out, "%" PRIu64 " MB are needed, and %" PRIu64 " are free there; make room, or choose another disk",
+                   p->total / 1000000 + 1, room / 1000000);
+}
+
+enum zf_status zf_hf_check_free(const char *out, struct zf_err *e)
 {
     struct stat st;
     if (!lstat(out, &st)) return zf_fail(e, ZF_IO, out, "it exists already, and nothing is overwritten: choose another name, or remove it");
@@ -210,7 +280,7 @@ static enum zf_status publish(const struct plan *p, struct zf_err *e)
     if (renameat2(AT_FDCWD, p->folder, AT_FDCWD, p->out, RENAME_NOREPLACE)) {
         if (errno == EEXIST) return zf_fail(e, ZF_IO, p->out, "it exists now, and nothing is overwritten: choose another name");
         if (errno != EINVAL && errno != ENOSYS) return zf_fail_errno(e, p->out, "cannot rename %s to it", p->folder);
-        ZF_TRY(check_out_free(p->out, e)); /* a file system without that flag */
+        ZF_TRY(zf_hf_check_free(p->out, e)); /* a file system without that flag */
         if (rename(p->folder, p->out)) return zf_fail_errno(e, p->out, "cannot rename %s to it", p->folder);
     }
     return zf_file_sync_directory(p->parent, e);
@@ -232,15 +302,19 @@ static enum zf_status plan_paths(struct plan *p, struct zf_err *e)
 static enum zf_status write_plan(struct plan *p, struct zf_err *e)
 {
     ZF_TRY(plan_paths(p, e));
-    ZF_TRY(check_out_free(p->out, e));
+    ZF_TRY(zf_hf_check_free(p->out, e));
     ZF_TRY(plan_shards(p, e));
     ZF_TRY(plan_map(p, e));
     ZF_TRY(zf_directory_make(p->parent, 0777, e));
-    remove_folder(p->folder);
-    if (mkdir(p->folder, 0777)) return zf_fail_errno(e, p->folder, "cannot make the directory");
+    ZF_TRY(check_room(p, e));
+    int fd = -1;
+    ZF_TRY(make_folder(p, &fd, e));
     enum zf_status s = fill_folder(p, e);
     if (!s) s = publish(p, e);
-    if (s) remove_folder(p->folder);
+    if (s)
+        remove_folder(AT_FDCWD, p->folder, fd);
+    else
+        close(fd);
     return s;
 }
 

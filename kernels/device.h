@@ -79,6 +79,12 @@ struct zf_span {
     bool wait;
 };
 
+struct zf_copy {
+    void *to;
+    const void *from;
+    size_t bytes;
+};
+
 struct zf_device;
 struct zf_lane;
 struct zf_event;
@@ -154,6 +160,7 @@ struct zf_device_type {
     /* Either side may be any host memory; only pinned memory is copied without holding up the lane. It must stay until the lane has done
      * it. */
     enum zf_status (*copy)(struct zf_lane *l, void *to, const void *from, size_t bytes);
+    enum zf_status (*copy_list)(struct zf_lane *l, const struct zf_copy *list, size_t count); /* all of them; the list must stay as well */
     enum zf_status (*fill)(struct zf_lane *l, void *to, int byte, size_t bytes);
     /* body(ctx) when all issued before is done; the lane goes on when it returns. Not if the lane has failed by then. It issues nothing. */
     enum zf_status (*call)(struct zf_lane *l, void (*body)(void *ctx), void *ctx);

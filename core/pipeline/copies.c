@@ -6,23 +6,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what is copied at once ---- */
+/* ---- what is copied ---- */
 
-enum by { BY_ISSUER, BY_COMPUTE, BY_CPU };
+/* By whom. WEIGHTS, with what moves them, is what a forward may alter first; HALF is altered when the next norm is known. */
+enum by { BY_WEIGHTS, BY_HALF, BY_CPU, BY_ISSUER };
 
 struct copier {
     struct zf_state *s;
     char *memory; /* NULL: it is only counted */
     size_t at;
+    size_t room[BY_ISSUER]; /* of s->copies */
 };
-
-static enum zf_status issue(struct zf_pipeline *p, enum by by, void *to, const void *from, size_t bytes, struct zf_err *e)
-{
-    if (by == BY_ISSUER) return memcpy(to, from, bytes), ZF_OK;
-    if (by == BY_COMPUTE) return zf_pipeline_copy(p, p->compute, to, from, bytes, e);
-    enum zf_status s = p->host->type->copy(p->cpu, to, from, bytes);
-    return s ? zf_lane_refused(p->host, p->cpu, s, "a copy", e) : ZF_OK;
-}
 
 /* Room for a block of the copy; NULL: it is only counted. */
 static char *place(struct copier *c, size_t bytes)
@@ -33,6 +27,20 @@ static char *place(struct copier *c, size_t bytes)
     return to;
 }
 
+static enum zf_status later(struct copier *c, enum by by, void *to, const void *from, size_t bytes, struct zf_err *e)
+{
+    struct zf_state_copies *list = &c->s->copies[by];
+    if (list->count == c->room[by]) {
+        size_t room = c->room[by] ? 2 * c->room[by] : 512;
+        struct zf_copy *more = realloc(list->list, room * sizeof *more);
+        if (!more) return zf_fail_memory(e, "the list of what is saved");
+        list->list = more;
+        c->room[by] = room;
+    }
+    list->list[list->count++] = (struct zf_copy){to, from, bytes};
+    return ZF_OK;
+}
+
 /* *from, which then is its copy. */
 static enum zf_status take(struct copier *c, enum by by, void *from, size_t bytes, struct zf_err *e)
 {
@@ -40,7 +48,10 @@ static enum zf_status take(struct copier *c, enum by by, void *from, size_t byte
     char *to = place(c, bytes);
     memcpy(&was, from, sizeof was);
     if (!to || !bytes) return ZF_OK;
-    ZF_TRY(issue(c->s->pipeline, by, to, was, bytes, e));
+    if (by == BY_ISSUER)
+        memcpy(to, was, bytes);
+    else
+        ZF_TRY(later(c, by, to, was, bytes, e));
     memcpy(from, &to, sizeof to);
     return ZF_OK;
 }
@@ -50,14 +61,14 @@ static enum zf_status take_part(struct copier *c, struct zf_state_part *x, struc
     const struct zf_param *q = x->param;
     size_t elements = q->rows * q->cols;
     bool f32 = c->s->pipeline->model->dtype == ZF_F32;
-    ZF_TRY(take(c, BY_COMPUTE, &x->weights, elements * zf_dtype_size(c->s->pipeline->model->dtype), e));
+    ZF_TRY(take(c, BY_WEIGHTS, &x->weights, elements * zf_dtype_size(c->s->pipeline->model->dtype), e));
     if (!x->matrix && f32 && c->memory) x->block = (float *)(void *)x->weights;
-    if (!x->matrix) return f32 ? ZF_OK : take(c, BY_COMPUTE, &x->block, elements * sizeof(float), e);
+    if (!x->matrix) return f32 ? ZF_OK : take(c, BY_HALF, &x->block, elements * sizeof(float), e);
     ZF_TRY(take(c, BY_ISSUER, &x->order, x->channels * sizeof *x->order, e));
     for (int k = 0; k < ZF_ARRAYS; k++) {
         struct zf_array *a = &x->device[k];
         if (!a->by_channel)
-            ZF_TRY(take(c, BY_COMPUTE, &a->base, x->device_rows * a->cols * sizeof *a->base, e));
+            ZF_TRY(take(c, BY_HALF, &a->base, x->device_rows * a->cols * sizeof *a->base, e));
         else if (c->memory)
             a->base = (float *)(void *)x->weights;
     }
@@ -72,7 +83,7 @@ static enum zf_status take_chunks(struct copier *c, struct zf_state_piece *x, st
     char *to = place(c, x->rows * row);
     for (size_t r = 0; to && r < x->rows; r += m->chunk_rows) {
         size_t some = x->rows - r < m->chunk_rows ? x->rows - r : m->chunk_rows;
-        ZF_TRY(issue(c->s->pipeline, BY_CPU, to + r * row, m->chunk[r / m->chunk_rows], some * row, e));
+        ZF_TRY(later(c, BY_CPU, to + r * row, m->chunk[r / m->chunk_rows], some * row, e));
     }
     if (!to) return ZF_OK;
     x->memory = to;
@@ -101,7 +112,7 @@ static enum zf_status take_piece(struct copier *c, struct zf_state_piece *x, str
         if (c->memory) x->memory = (void *)(uintptr_t)part->order;
         return ZF_OK;
     }
-    enum by by = x->place == ZF_STATE_DEVICE ? BY_COMPUTE : x->cpu_own ? BY_CPU : BY_ISSUER;
+    enum by by = x->forward_own ? BY_WEIGHTS : x->place == ZF_STATE_DEVICE ? BY_HALF : x->cpu_own ? BY_CPU : BY_ISSUER;
     ZF_TRY(take(c, by, &x->memory, bytes, e));
     if (c->memory) x->place = ZF_STATE_HOST;
     return ZF_OK;
@@ -114,16 +125,40 @@ static enum zf_status take_all(struct copier *c, struct zf_err *e)
     return ZF_OK;
 }
 
-/* Staging is given back when it has been shown, which waits for `served`: from here on that is behind its copy. */
-static enum zf_status record_copied(struct zf_state *s, struct zf_err *e)
+/* Some megabytes at a time, so that compute comes in between; but not so many times that the lane is full. */
+static enum zf_status issue(struct zf_state *s, enum by by, struct zf_device *d, struct zf_lane *l, struct zf_err *e)
+{
+    enum { SOME = 16 << 20, TIMES = 64 };
+    const struct zf_state_copies *all = &s->copies[by];
+    size_t bytes = 0;
+    for (size_t i = 0; i < all->count; i++) bytes += all->list[i].bytes;
+    size_t most = bytes / TIMES > SOME ? bytes / TIMES : SOME;
+    for (size_t first = 0, n; first < all->count; first += n) {
+        for (n = bytes = 0; first + n < all->count && bytes < most; n++) bytes += all->list[first + n].bytes;
+        enum zf_status failed = d->type->copy_list(l, all->list + first, n);
+        if (failed) return zf_lane_refused(d, l, failed, "a copy", e);
+    }
+    return zf_pipeline_record(d, l, s->gate->copied[by], e);
+}
+
+/* The d2h lane copies what is the device's, while the next forward begins already: compute waits for it where it alters something
+ * (zf_pipeline_hold). Staging is given back when it has been shown, which waits for `served`: from here on that is behind its copy. */
+static enum zf_status issue_all(struct zf_state *s, struct zf_err *e)
 {
     struct zf_pipeline *p = s->pipeline;
-    ZF_TRY(p->device->type->event_new(p->device, &s->copied[0], e));
-    ZF_TRY(p->host->type->event_new(p->host, &s->copied[1], e));
-    ZF_TRY(zf_pipeline_record(p->device, p->compute, s->copied[0], e));
+    struct zf_state_gate *g = s->gate;
+    ZF_TRY(p->device->type->event_new(p->device, &g->place, e));
+    ZF_TRY(p->device->type->event_new(p->device, &g->copied[BY_WEIGHTS], e));
+    ZF_TRY(p->device->type->event_new(p->device, &g->copied[BY_HALF], e));
+    ZF_TRY(p->host->type->event_new(p->host, &g->copied[BY_CPU], e));
+    ZF_TRY(zf_pipeline_record(p->device, p->compute, g->place, e));
+    ZF_TRY(zf_pipeline_wait(p->device, p->d2h, g->place, e));
+    ZF_TRY(issue(s, BY_WEIGHTS, p->device, p->d2h, e));
+    ZF_TRY(issue(s, BY_HALF, p->device, p->d2h, e));
+    ZF_TRY(issue(s, BY_CPU, p->host, p->cpu, e));
     for (size_t i = 0; i < p->matrices; i++)
         if (p->matrix[i].staging.chunk && p->matrix[i].staged_rows) ZF_TRY(zf_pipeline_record(p->host, p->cpu, p->matrix[i].served, e));
-    return zf_pipeline_record(p->host, p->cpu, s->copied[1], e);
+    return ZF_OK;
 }
 
 static enum zf_status make_room(struct zf_pipeline *p, struct zf_state_memory *m, size_t bytes, size_t most, struct zf_err *e)
@@ -148,7 +183,7 @@ static enum zf_status copy(struct zf_state *s, struct zf_state_memory *m, size_t
     s->gate->spare = most - bytes;
     c = (struct copier){.s = s, .memory = m->bytes};
     ZF_TRY(take_all(&c, e));
-    return record_copied(s, e);
+    return issue_all(s, e);
 }
 
 enum zf_status zf_state_copy(struct zf_state *s, struct zf_pipeline *p, struct zf_state_memory *memory, size_t most, struct zf_err *e)
@@ -174,7 +209,41 @@ enum zf_status zf_state_copy(struct zf_state *s, struct zf_pipeline *p, struct z
     return ZF_OK;
 }
 
-/* ---- the gate ---- */
+/* ---- the gates ---- */
+
+static void began_to_wait(void *gate)
+{
+    ((struct zf_state_gate *)gate)->wait_began = zf_clock();
+}
+
+static void waited(void *gate)
+{
+    struct zf_state_gate *g = gate;
+    pthread_mutex_lock(&g->lock);
+    g->waited += zf_clock() - g->wait_began;
+    pthread_mutex_unlock(&g->lock);
+}
+
+/* The time of each wait is taken: it is what a checkpoint costs the training. */
+static enum zf_status hold(struct zf_pipeline *p, enum by by, struct zf_err *e)
+{
+    struct zf_state_gate *g = p->gate;
+    const struct zf_device_type *t = p->device->type;
+    if (g->passed[by]) return ZF_OK;
+    g->passed[by] = true;
+    enum zf_status s = t->call(p->compute, began_to_wait, g);
+    if (!s) s = t->event_wait(p->compute, g->copied[by]);
+    if (!s && by == BY_WEIGHTS) s = t->event_wait(p->h2d, g->copied[by]); /* second moments of columns go straight to their place */
+    if (!s) s = t->call(p->compute, waited, g);
+    return s ? zf_lane_refused(p->device, p->compute, s, "a checkpoint", e) : ZF_OK;
+}
+
+enum zf_status zf_pipeline_hold(struct zf_pipeline *p, bool half, struct zf_err *e)
+{
+    if (!p->gate) return ZF_OK;
+    ZF_TRY(hold(p, BY_WEIGHTS, e));
+    return half ? hold(p, BY_HALF, e) : ZF_OK;
+}
 
 static size_t kept_bytes(const struct zf_state_part *x)
 {
@@ -255,9 +324,9 @@ void zf_pipeline_spare_now(struct zf_pipeline *p, struct zf_matrix *x)
 enum zf_status zf_state_ready(struct zf_state *s, struct zf_err *e)
 {
     const struct zf_pipeline *p = s->pipeline;
-    ZF_TRY(p->device->type->event_sync(s->copied[0], e));
-    s->copied_at = zf_clock();
-    ZF_TRY(p->host->type->event_sync(s->copied[1], e));
+    ZF_TRY(p->device->type->event_sync(s->gate->copied[BY_WEIGHTS], e));
+    ZF_TRY(p->device->type->event_sync(s->gate->copied[BY_HALF], e));
+    ZF_TRY(p->host->type->event_sync(s->gate->copied[BY_CPU], e));
     struct zf_lane *const lanes[] = {p->compute, p->d2h, p->h2d}; /* events come also behind work that failed */
     for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) ZF_TRY(p->device->type->lane_failed(lanes[i], e));
     return p->host->type->lane_failed(p->cpu, e);
@@ -298,6 +367,14 @@ void zf_state_done(struct zf_state *s, struct zf_state_part *x)
     pthread_mutex_unlock(&s->gate->lock);
 }
 
+double zf_state_waited(struct zf_state *s)
+{
+    pthread_mutex_lock(&s->gate->lock);
+    double waited = s->gate->waited;
+    pthread_mutex_unlock(&s->gate->lock);
+    return waited;
+}
+
 void zf_state_over(struct zf_state *s)
 {
     pthread_mutex_lock(&s->gate->lock);
@@ -311,12 +388,17 @@ void zf_state_over(struct zf_state *s)
 void zf_state_end_copy(struct zf_state *s)
 {
     struct zf_pipeline *p = s->pipeline;
+    const struct zf_device_type *d = p->device->type;
+    struct zf_event *const events[] = {s->gate->place, s->gate->copied[BY_WEIGHTS], s->gate->copied[BY_HALF]};
     struct zf_err ignored;
+    if (s->gate->copied[BY_CPU]) zf_state_ready(s, &ignored); /* the lanes read what is freed here */
     for (size_t i = 0; i < s->list_count; i++) free(s->lists[i]);
     free(s->lists);
+    for (int by = 0; by < BY_ISSUER; by++) free(s->copies[by].list);
     for (size_t i = 0; i < s->gate->parts; i++) free(s->gate->part[i].kept);
-    if (s->copied[0]) p->device->type->event_free(s->copied[0]);
-    if (s->copied[1]) p->host->type->event_free(s->copied[1]);
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++)
+        if (events[i]) d->event_free(events[i]);
+    if (s->gate->copied[BY_CPU]) p->host->type->event_free(s->gate->copied[BY_CPU]);
     p->gate = NULL;
     /* the cpu lane has done what it was given for a step when that step's windows are visible to the device */
     zf_pipeline_bury(p, s->gate, p->step + 2 + 2 * (uint64_t)p->policy.interval, &ignored);

@@ -27,6 +27,7 @@ enum zf_status zf_pipeline_sum_on_device(struct zf_pipeline *p, struct zf_matrix
 {
     size_t rows = zf_cpu_rows(x), most = p->down.bytes / (x->length * zf_dtype_size(p->policy.bus));
     ZF_TRY(zf_pipeline_make_sum(p, x, rows, e));
+    ZF_TRY(zf_pipeline_hold(p, true, e));
     if (!x->open.count) ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->lowered, e)); /* the last window's sum has left */
     for (size_t first = 0, n; first < rows; first += n) {
         unsigned turn = p->down.turn++ % ZF_RING;

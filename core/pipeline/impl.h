@@ -79,6 +79,8 @@ enum zf_status zf_pipeline_show_due(struct zf_pipeline *p, struct zf_err *e);
  * that is being written gets it as it was. */
 enum zf_status zf_pipeline_spare(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e);
 void zf_pipeline_spare_now(struct zf_pipeline *p, struct zf_matrix *x);
+/* The same for compute, before it alters visible weights and what moves them; half: the device half's state, too. */
+enum zf_status zf_pipeline_hold(struct zf_pipeline *p, bool half, struct zf_err *e);
 
 /* owners.c */
 void zf_half_arrays(const struct zf_pipeline *p, const struct zf_matrix *x, const struct zf_half *h, struct zf_array out[ZF_ARRAYS]);

@@ -99,6 +99,7 @@ enum zf_status zf_pipeline_show(struct zf_pipeline *p, struct zf_matrix *x, bool
 {
     if (x->staging.chunk && x->staged_rows) {
         ZF_TRY(zf_pipeline_wait(p->device, p->h2d, x->served, e));
+        ZF_TRY(zf_pipeline_hold(p, false, e));
         ZF_TRY(show_rows(p, x, e));
         if (moments) ZF_TRY(show_moments(p, x, columns, e));
         ZF_TRY(zf_pipeline_record(p->device, p->h2d, p->raised, e));

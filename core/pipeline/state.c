@@ -69,8 +69,10 @@ static enum zf_status add_matrix(struct zf_state *s, const struct zf_matrix *x, 
         const char *what;
         struct zf_state_piece piece;
     } list[] = {
-        {"channel", {.type = ZF_STATE_F32, .rows = x->channels, .cols = 1, .place = ZF_STATE_DEVICE, .memory = x->channel}},
-        {"column", {.type = ZF_STATE_F32, .rows = x->length, .cols = 1, .place = ZF_STATE_DEVICE, .memory = x->column}},
+        {"channel",
+         {.type = ZF_STATE_F32, .rows = x->channels, .cols = 1, .place = ZF_STATE_DEVICE, .memory = x->channel, .forward_own = true}},
+        {"column",
+         {.type = ZF_STATE_F32, .rows = x->length, .cols = 1, .place = ZF_STATE_DEVICE, .memory = x->column, .forward_own = true}},
         {"arrived", {.type = ZF_STATE_U32, .rows = x->arrived, .cols = 1, .place = ZF_STATE_HOST, .memory = x->arrived_list}},
         {"open.device_sum", {.type = ZF_STATE_F32, .rows = sums, .cols = x->length, .place = ZF_STATE_DEVICE, .memory = x->device_sum}},
         {"staged", {.type = ZF_STATE_U32, .rows = rows, .cols = 1, .place = ZF_STATE_HOST, .memory = x->staged}},

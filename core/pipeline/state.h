@@ -34,10 +34,11 @@ struct zf_state_piece {
     enum zf_state_type type;
     size_t rows, cols;
     enum zf_state_place place;
-    size_t part;  /* of zf_state.part: whose it is */
-    int array;    /* HALVES: which */
-    bool cpu_own; /* the cpu lane alone alters it, every few steps or every one */
-    void *memory; /* DEVICE, HOST */
+    size_t part;      /* of zf_state.part: whose it is */
+    int array;        /* HALVES: which */
+    bool cpu_own;     /* the cpu lane alone alters it, every few steps or every one */
+    bool forward_own; /* a forward may alter it, as the visible weights */
+    void *memory;     /* DEVICE, HOST */
     struct zf_rows_memory chunks;
 };
 
@@ -76,8 +77,10 @@ struct zf_state {
     struct zf_state_gate *gate; /* of a copy; NULL: training waits */
     void ***lists;              /* of a copy: the chunks of slots */
     size_t list_count;
-    struct zf_event *copied[2]; /* on the device, by the cpu lane */
-    double copied_at;           /* clock: when compute went on; the writer's */
+    struct zf_state_copies {
+        struct zf_copy *list;
+        size_t count;
+    } copies[3]; /* of a copy: for the lanes */
     /* scratch */
     const struct zf_state_part *slots_of;
     uint32_t *slot;         /* of each channel of that matrix: its row in the device half, then in the CPU half */
@@ -107,6 +110,7 @@ enum zf_status zf_state_ready(struct zf_state *s, struct zf_err *e);
 struct zf_state_part *zf_state_next(struct zf_state *s);
 void zf_state_done(struct zf_state *s, struct zf_state_part *x);
 void zf_state_over(struct zf_state *s);
+double zf_state_waited(struct zf_state *s); /* seconds that compute has waited for copies */
 
 /* Rows first .. first + n of a piece, [n][cols], to or from host memory. Writing: in the order of the list. */
 enum zf_status zf_state_read(struct zf_state *s, const struct zf_state_piece *x, size_t first, size_t n, void *out, struct zf_err *e);

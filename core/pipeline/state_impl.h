@@ -15,6 +15,9 @@ struct zf_state_gate {
     bool over;                    /* nobody reads any more: alter what you like */
     size_t spare;                 /* bytes that may still be kept */
     struct zf_state_part *wanted; /* the lane waits for this one */
+    double waited, wait_began;    /* seconds that compute did; clock, the lane's */
+    struct zf_event *place, *copied[3];
+    bool passed[2]; /* compute waits for that copy, from here on; the issuer's */
     size_t parts;
     struct zf_state_part part[]; /* [parts] */
 };

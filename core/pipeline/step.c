@@ -43,6 +43,7 @@ static enum zf_status hand_over(struct zf_pipeline *p, struct zf_matrix *x, cons
                                 struct zf_err *e)
 {
     const struct zf_adam_rule *r = &p->rule;
+    if (move) ZF_TRY(zf_pipeline_hold(p, false, e));
     ISSUE(p, hand_over, e, .type = p->model->dtype, .bus_type = p->policy.bus, .g = p->model->grad + x->param->offset, .list = list,
           .packed = packed, .weights = move ? zf_matrix_weights(p, x->param) : NULL, .channel = x->channel, .column = x->column,
           .partial = p->partial + x->partial_at, .partials = x->partials, .rows = n, .cols = x->length, .clip = p->last_clip,
@@ -171,6 +172,7 @@ static enum zf_status device_half(struct zf_pipeline *p, const struct zf_param *
                                   enum zf_dtype bus, float clip, struct zf_err *e)
 {
     const struct zf_adam_rule *r = &p->rule;
+    ZF_TRY(zf_pipeline_hold(p, true, e));
     ISSUE(p, adamw_rows, e, .type = p->model->dtype, .bus_type = bus, .weights = zf_matrix_weights(p, q), .master = h->master, .m = h->m,
           .v = h->v, .t = h->t, .list = list, .g = p->model->grad + q->offset, .rows = h->rows, .cols = q->cols, .clip = clip,
           .lr = p->rate, .beta1 = r->beta1, .beta2 = r->beta2, .eps = r->epsilon, .decay = q->matrix ? r->weight_decay : 0,

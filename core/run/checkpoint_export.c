@@ -18,6 +18,7 @@ enum { PIECE = 1 << 16 };
 /* ---- of a folder ---- */
 
 struct conversion {
+    const struct zf_hf *from;
     enum zf_st_type type;
     const struct zf_st_tensor **tensors;
 };
@@ -34,10 +35,21 @@ static enum zf_status put_floats(struct zf_st_sink *sink, float *x, size_t n, en
     return zf_st_put(sink, x, n * (type == ZF_ST_F32 ? 4 : 2), e);
 }
 
+/* Buffers of masks and positions, which some folders have beside the weights, stay what they are. */
+static bool is_float(const struct zf_st_tensor *t)
+{
+    static const bool is_whole[ZF_ST_TYPES] = {
+        [ZF_ST_BOOL] = true, [ZF_ST_U8] = true,  [ZF_ST_I8] = true,  [ZF_ST_I16] = true, [ZF_ST_U16] = true,
+        [ZF_ST_I32] = true,  [ZF_ST_U32] = true, [ZF_ST_I64] = true, [ZF_ST_U64] = true};
+    return !is_whole[t->type];
+}
+
 static enum zf_status convert_tensor(void *ctx, size_t index, struct zf_st_sink *sink, struct zf_err *e)
 {
     const struct conversion *c = ctx;
     const struct zf_st_tensor *t = c->tensors[index];
+    if (!is_float(t)) return zf_st_put(sink, t->data, t->bytes, e);
+    size_t each = zf_st_type_bits(t->type) / 8;
     float *piece = malloc(PIECE * sizeof *piece);
     if (!piece) return zf_fail_memory(e, t->name);
     enum zf_status s = ZF_OK;
@@ -45,6 +57,7 @@ static enum zf_status convert_tensor(void *ctx, size_t index, struct zf_st_sink 
         n = least(PIECE, t->elements - at);
         s = zf_st_floats(piece, t, at, n, e);
         if (!s) s = put_floats(sink, piece, n, c->type, t->name, e);
+        zf_hf_pages(c->from, t->data + at * each, n * each, true); /* else all of the folder counts as memory of this process */
     }
     free(piece);
     return s;
@@ -54,12 +67,12 @@ static enum zf_status write_folder(const struct zf_hf *from, const char *out, en
 {
     size_t n = zf_hf_tensor_count(from);
     struct zf_st_entry *entries = calloc(n ? n : 1, sizeof *entries);
-    struct conversion c = {type, calloc(n ? n : 1, sizeof *c.tensors)};
+    struct conversion c = {from, type, calloc(n ? n : 1, sizeof *c.tensors)};
     enum zf_status s = entries && c.tensors ? ZF_OK : zf_fail_memory(e, out);
     for (size_t i = 0; !s && i < n; i++) {
         const char *file;
         const struct zf_st_tensor *t = c.tensors[i] = zf_hf_tensor(from, i, &file);
-        entries[i] = (struct zf_st_entry){.name = t->name, .type = type, .rank = t->rank};
+        entries[i] = (struct zf_st_entry){.name = t->name, .type = is_float(t) ? type : t->type, .rank = t->rank};
         memcpy(entries[i].shape, t->shape, sizeof entries[i].shape);
     }
     if (!s)
@@ -228,6 +241,7 @@ enum zf_status zf_command_export(struct zf_args *a, struct zf_err *e)
     if (!out[0]) return zf_fail(e, ZF_USAGE, "OUT", "it is empty; the name of the folder to be made is expected");
     while (dtype && type < TYPES && strcmp(dtype, types[type].name)) type++;
     if (type == TYPES) return zf_fail(e, ZF_USAGE, "--dtype", "`%s` is neither f32 nor bf16 nor f16", dtype);
+    ZF_TRY(zf_hf_check_free(out, e));
     ZF_TRY(zf_find_model(&folder, &saved, run, step, e));
     enum zf_status s = !folder  ? export_saved(&saved, out, types[type].type, drains, e)
                        : drains ? zf_fail(e, ZF_USAGE, "--drain", "%s is no checkpoint: it has no gradients that could be applied", folder)

@@ -9,6 +9,7 @@
 #include "core/session/locate.h"
 #include "core/telemetry/jsonl.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -38,10 +39,18 @@ static enum zf_status read_options(struct zf_saved_model *m, struct zf_err *e)
     return s ? e->code = ZF_FORMAT : ZF_OK;
 }
 
+struct zf_pool *zf_all_threads(void)
+{
+    struct zf_device_info host;
+    struct zf_pool *pool = NULL;
+    struct zf_err ignored;
+    if (zf_device_survey("host", &host)) zf_pool_new(&pool, host.threads, &ignored);
+    return pool;
+}
+
 /* m->file and m->path are there. */
 static enum zf_status read_model(struct zf_saved_model *m, struct zf_err *e)
 {
-    struct zf_device_info host;
     const json_t *config = json_object_get(m->file.info, "config");
     double step = zf_json_number(m->file.info, "step", -1);
     if (step < 0 || step > 9e15 || !json_is_object(config))
@@ -49,8 +58,7 @@ static enum zf_status read_model(struct zf_saved_model *m, struct zf_err *e)
     m->step = (uint64_t)step;
     ZF_TRY(read_options(m, e));
     ZF_TRY(zf_model_config_read(&m->config, config, m->path, e));
-    ZF_TRY(zf_params_build(&m->params, &m->config, &m->arena, e));
-    return zf_pool_new(&m->pool, zf_device_survey("host", &host) ? host.threads : 1, e);
+    return zf_params_build(&m->params, &m->config, &m->arena, e);
 }
 
 enum zf_status zf_saved_model_open(struct zf_saved_model *out, const char *path, struct zf_err *e)
@@ -62,6 +70,7 @@ enum zf_status zf_saved_model_open(struct zf_saved_model *out, const char *path,
         return zf_fail_memory(e, path);
     }
     enum zf_status s = read_model(out, e);
+    out->pool = zf_all_threads();
     if (s) zf_saved_model_close(out);
     return s;
 }
@@ -78,58 +87,75 @@ void zf_saved_model_close(struct zf_saved_model *m)
 
 /* ---- which one ---- */
 
-static enum zf_status newest(struct zf_saved_model *m, const char *run, struct zf_err *e)
-{
-    ZF_TRY(zf_saves_newest(&m->file, &m->path, run, false, zf_saves_warn, NULL, e));
-    return m->path ? read_model(m, e) : ZF_OK;
-}
+enum { ANY = -1 }; /* step */
 
 struct wanted {
+    struct zf_saved_model *found; /* path NULL: none so far */
     double step;
-    char *path; /* the newest of that step; NULL: none so far */
 };
 
-/* Damaged ones are named, but do not keep others from being found. */
+/* The newest first. Damaged ones are named, but do not keep others from being found. One that is gone by now was one too many for `keep`.
+ */
 static enum zf_status see(void *ctx, const char *path, bool left, struct zf_err *e)
 {
     struct wanted *w = ctx;
-    struct zf_ckpt c;
+    struct zf_saved_model *m = w->found;
     struct zf_err why;
-    if (left || w->path) return ZF_OK;
-    if (zf_ckpt_open(&c, path, &why)) return zf_saves_warn(NULL, &why), ZF_OK;
-    bool meant = zf_json_number(c.info, "step", -1) == w->step, whole = meant && !zf_ckpt_verify(&c, NULL, NULL, &why);
-    zf_ckpt_close(&c);
-    if (meant && !whole) zf_saves_warn(NULL, &why);
-    return whole && !(w->path = strdup(path)) ? zf_fail_memory(e, path) : ZF_OK;
+    if (left || m->path || !zf_file_exists(path)) return ZF_OK;
+    if (zf_ckpt_open(&m->file, path, &why)) return zf_saves_warn(NULL, &why), ZF_OK;
+    bool meant = w->step == ANY || zf_json_number(m->file.info, "step", -1) == w->step;
+    enum zf_status bad = meant ? zf_ckpt_verify(&m->file, m->pool, NULL, &why) : ZF_OK;
+    if (bad) zf_saves_warn(NULL, &why);
+    if (meant && !bad && (m->path = strdup(path))) return ZF_OK;
+    zf_ckpt_close(&m->file);
+    return meant && !bad ? zf_fail_memory(e, path) : ZF_OK;
 }
 
-static enum zf_status of_step(struct zf_saved_model *m, const char *run, const char *step, struct zf_err *e)
+/* ZF_OK with m->path NULL: there is none. */
+static enum zf_status find_saved(struct zf_saved_model *m, const char *run, double step, struct zf_err *e)
 {
-    char *end;
-    struct wanted w = {.step = strtod(step, &end)};
-    if (*end || w.step < 1) return ZF_OK; /* whoever looks for exports says so */
-    ZF_TRY(zf_saves_each(run, see, &w, e));
-    enum zf_status s = w.path ? zf_saved_model_open(m, w.path, e) : ZF_OK;
-    free(w.path);
+    struct wanted w = {m, step};
+    m->pool = zf_all_threads();
+    enum zf_status s = zf_saves_each(run, see, &w, e);
+    if (!s && m->path) s = read_model(m, e);
+    if (s || !m->path) zf_saved_model_close(m);
     return s;
+}
+
+static enum zf_status best_in_run(char **folder, struct zf_saved_model *m, const char *run, struct zf_err *e)
+{
+    uint64_t step;
+    ZF_TRY(zf_locate_best(folder, &step, run, e));
+    if (!*folder) ZF_TRY(find_saved(m, run, (double)step, e));
+    if (*folder || m->path) return ZF_OK;
+    return zf_fail(e, ZF_FORMAT, run, "its best step was %" PRIu64 ", of which neither the export nor a checkpoint is there any more",
+                   step);
+}
+
+static enum zf_status in_run(char **folder, struct zf_saved_model *m, const char *run, const char *step, struct zf_err *e)
+{
+    uint64_t number;
+    bool last = !step || !strcmp(step, "last");
+    if (step && !strcmp(step, "best")) return best_in_run(folder, m, run, e);
+    if (!last) ZF_TRY(zf_locate_step(&number, step, e));
+    ZF_TRY(find_saved(m, run, last ? ANY : (double)number, e));
+    return m->path ? ZF_OK : zf_locate_export(folder, run, last ? NULL : &number, e);
 }
 
 enum zf_status zf_find_model(char **folder, struct zf_saved_model *saved, const char *argument, const char *step, struct zf_err *e)
 {
     char *config = zf_path_join(argument, "config.json"), *run = NULL;
-    bool model = config && zf_file_exists(config), last = !step || !strcmp(step, "last");
+    bool model = config && zf_file_exists(config);
     free(config);
     *folder = NULL;
     *saved = (struct zf_saved_model){0};
-    if (!model && zf_is_checkpoint(argument)) {
-        if (step)
-            return zf_fail(e, ZF_USAGE, "--step", "%s is a checkpoint, of one step; name the run to choose one of its steps", argument);
-        return zf_saved_model_open(saved, argument, e);
-    }
-    enum zf_status s = model ? ZF_OK : zf_locate_run(&run, argument, e);
-    if (!s && run) s = last ? newest(saved, run, e) : of_step(saved, run, step, e);
-    if (s) zf_saved_model_close(saved);
-    if (!s && !saved->path) s = zf_locate_model(folder, argument, last ? "last" : step, e);
+    if (step && (model || zf_is_checkpoint(argument)))
+        return zf_fail(e, ZF_USAGE, "--step", "%s is %s, of one step; name the run to choose one of its steps", argument,
+                       model ? "a model" : "a checkpoint");
+    if (model) return (*folder = strdup(argument)) ? ZF_OK : zf_fail_memory(e, argument);
+    if (zf_is_checkpoint(argument)) return zf_saved_model_open(saved, argument, e);
+    ZF_TRY(zf_locate_run(&run, argument, e));
+    enum zf_status s = in_run(folder, saved, run, step, e);
     free(run);
     return s;
 }

@@ -17,8 +17,11 @@ struct zf_saved_model {
     struct zf_model_config config;
     struct zf_params params; /* none of them frozen */
     struct zf_arena arena;
-    struct zf_pool *pool;
+    struct zf_pool *pool; /* NULL: this thread alone */
 };
+
+/* A pool of all threads that this process may use, to read with; NULL: there are no means for it, this thread is enough. */
+struct zf_pool *zf_all_threads(void);
 
 /* A file that is a checkpoint, or should be one: by its name, or by how it begins. */
 bool zf_is_checkpoint(const char *path);
@@ -27,8 +30,8 @@ enum zf_status zf_saved_model_open(struct zf_saved_model *out, const char *path,
 void zf_saved_model_close(struct zf_saved_model *m); /* zeroed is fine */
 
 /* What an argument of a command stands for. A folder with config.json: itself, in *folder. A checkpoint: that. A run, or its run.cfg: its
- * newest checkpoint that is whole (`step` NULL or "last"), the one of a step, or else such an export; "best": an export. *folder, to be
- * freed, or NULL and *saved is open. */
+ * newest checkpoint that is whole (`step` NULL or "last"), the one of a step, or else such an export; "best": the export that keep_best
+ * kept, or else a checkpoint of its step. All of a run's checkpoint is verified. *folder, to be freed, or NULL and *saved is open. */
 enum zf_status zf_find_model(char **folder, struct zf_saved_model *saved, const char *argument, const char *step, struct zf_err *e);
 
 /* The masters of a parameter, all of it, [rows][cols]. Verified as they are read. */

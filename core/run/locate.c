@@ -2,7 +2,7 @@
 
 #include "core/base/file.h"
 #include "core/base/json.h"
-#include "core/session/locate.h"
+#include "core/session/journal.h"
 #include "core/telemetry/jsonl.h"
 
 #include <stdbool.h>
@@ -16,57 +16,66 @@ char *zf_export_path(const char *run, uint64_t step)
     return asprintf(&path, "%s/exports/step-%08llu", run, (unsigned long long)step) < 0 ? NULL : path;
 }
 
-/* The export that `step` ("last", "best", a number) means: RUN/exports/NAME of the newest such line of the journal whose folder is there.
- * The journal's path may be an older one: a run can be moved. To be freed; NULL: none. */
-static char *journalled(const char *run, const char *step)
+enum zf_status zf_locate_step(uint64_t *out, const char *text, struct zf_err *e)
 {
-    char *path = zf_path_join(run, "journal.jsonl"), *found = NULL;
-    bool best = !strcmp(step, "best"), last = !strcmp(step, "last");
-    struct zf_lines lines;
-    struct zf_err ignored;
-    json_t *line;
-    if (path && !zf_lines_open(&lines, path, &ignored)) {
-        while ((line = zf_lines_next(&lines))) {
-            const char *file = zf_json_text(line, "file", ""), *slash = strrchr(file, '/');
-            bool meant =
-                !strcmp(zf_json_text(line, "type", ""), "export") && slash &&
-                (last || (best ? json_is_true(json_object_get(line, "best")) : zf_json_number(line, "step", -1) == strtod(step, NULL)));
-            char *here = NULL;
-            if (meant && asprintf(&here, "%s/exports%s", run, slash) >= 0 && zf_directory_exists(here)) {
-                free(found);
-                found = here;
-            } else if (meant) {
-                free(here);
-            }
-            json_decref(line);
-        }
-        zf_lines_close(&lines);
-    }
-    free(path);
-    return found;
+    size_t digits = strspn(text, "0123456789");
+    if (!digits || digits > 15 || text[digits]) return zf_fail(e, ZF_USAGE, "--step", "`%s` is neither a step nor `last` nor `best`", text);
+    *out = strtoull(text, NULL, 10);
+    return ZF_OK;
 }
 
-enum zf_status zf_locate_model(char **out, const char *argument, const char *step, struct zf_err *e)
+static bool is_export(const json_t *entry)
 {
-    char *config = zf_path_join(argument, "config.json"), *run = NULL, *end;
-    bool model = config && zf_file_exists(config), named = !strcmp(step, "last") || !strcmp(step, "best");
-    free(config);
+    return !strcmp(zf_json_text(entry, "type", ""), "export") && strchr(zf_json_text(entry, "file", ""), '/');
+}
+
+/* RUN/exports/NAME. The journal's path may be an older one: a run can be moved. *out NULL: it is not there. */
+static enum zf_status export_of(char **out, const char *run, const json_t *entry, struct zf_err *e)
+{
     *out = NULL;
-    if (model) return (*out = strdup(argument)) ? ZF_OK : zf_fail_memory(e, argument);
-    if (!named && (strtoull(step, &end, 10) == 0 || *end))
-        return zf_fail(e, ZF_USAGE, "--step", "`%s` is neither a step nor `last` nor `best`", step);
-    ZF_TRY(zf_locate_run(&run, argument, e));
-    *out = journalled(run, step);
+    if (asprintf(out, "%s/exports%s", run, strrchr(zf_json_text(entry, "file", ""), '/')) < 0) return zf_fail_memory(e, run);
+    if (!zf_directory_exists(*out)) free(*out), *out = NULL;
+    return ZF_OK;
+}
+
+enum zf_status zf_locate_export(char **out, const char *run, const uint64_t *step, struct zf_err *e)
+{
+    struct zf_err ignored;
+    json_t *entries = NULL; /* a run without a journal has no exports */
     enum zf_status s = ZF_OK;
-    if (!*out && !named)
-        s = zf_fail(e, ZF_FORMAT, run, "there is neither a checkpoint nor an export of step %s; `inspect %s` lists the checkpoints", step,
-                    run);
-    if (!*out && named)
-        s = zf_fail(e, ZF_FORMAT, run, "it has %s",
-                    !strcmp(step, "best")
-                        ? "no export that was the best; keep_best = yes makes one"
-                        : "neither config.json (a model) nor a checkpoint that is whole nor an export; a run writes both when "
-                          "it ends");
-    free(run);
-    return s;
+    *out = NULL;
+    zf_journal_read(&entries, run, NULL, &ignored);
+    for (size_t i = json_array_size(entries); !s && !*out && i-- > 0;) {
+        const json_t *x = json_array_get(entries, i);
+        if (is_export(x) && (!step || zf_json_number(x, "step", -1) == (double)*step)) s = export_of(out, run, x, e);
+    }
+    json_decref(entries);
+    if (s || *out) return s;
+    if (!step)
+        return zf_fail(e, ZF_FORMAT, run,
+                       "it has neither config.json (a model) nor a checkpoint that is whole nor an export; a run writes both when it ends");
+    return zf_fail(e, ZF_FORMAT, run, "there is neither a checkpoint nor an export of step %llu; `inspect %s` lists the checkpoints",
+                   (unsigned long long)*step, run);
+}
+
+enum zf_status zf_locate_best(char **out, uint64_t *step, const char *run, struct zf_err *e)
+{
+    struct zf_err ignored;
+    json_t *entries = NULL;
+    enum zf_status s = ZF_OK;
+    double limit = 9e15; /* the run was taken back to this step afterwards: what is beyond it is of another course */
+    bool found = false;
+    *out = NULL;
+    zf_journal_read(&entries, run, NULL, &ignored);
+    for (size_t i = json_array_size(entries); !found && i-- > 0;) {
+        const json_t *x = json_array_get(entries, i);
+        double at = zf_json_number(x, "step", -1);
+        if (!strcmp(zf_json_text(x, "type", ""), "resume") && at >= 0 && at < limit) limit = at;
+        if (!is_export(x) || !json_is_true(json_object_get(x, "best")) || at < 0 || at > limit) continue;
+        found = true;
+        *step = (uint64_t)at;
+        s = export_of(out, run, x, e);
+    }
+    json_decref(entries);
+    return s || found ? s : zf_fail(e, ZF_FORMAT, run, "it has no export that was the best; keep_best = yes makes one");
 }

@@ -1,5 +1,4 @@
-/* What an argument of a command stands for: a model folder, or an export of a run. checkpoint_model.h has what looks for checkpoints first.
- */
+/* The exports of a run, by its journal. checkpoint_model.h has what looks for checkpoints as well. */
 #ifndef ZF_RUN_LOCATE_H
 #define ZF_RUN_LOCATE_H
 
@@ -7,9 +6,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A folder with config.json: itself. A run (or its run.cfg): its newest export, or that of a step: "last", "best", or a number. To be
- * freed. */
-enum zf_status zf_locate_model(char **out, const char *argument, const char *step, struct zf_err *e);
+/* "300" of --step. ZF_USAGE: it is no step. */
+enum zf_status zf_locate_step(uint64_t *out, const char *text, struct zf_err *e);
+/* The newest export of a run, or that of a step (a number; NULL: any). To be freed. ZF_FORMAT: there is none. */
+enum zf_status zf_locate_export(char **out, const char *run, const uint64_t *step, struct zf_err *e);
+/* The step whose validation was the best, as the run went in the end, and the export that keep_best kept of it: to be freed; NULL: it is
+ * not there any more. ZF_FORMAT: none was kept. */
+enum zf_status zf_locate_best(char **out, uint64_t *step, const char *run, struct zf_err *e);
 
 /* RUN/exports/step-NNNNNNNN; to be freed, NULL = no memory. */
 char *zf_export_path(const char *run, uint64_t step);

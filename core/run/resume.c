@@ -207,7 +207,7 @@ static enum zf_status options_then(const struct zf_resume *r, struct zf_options 
 
 static enum zf_status choose(struct zf_resume *r, const char *run, const char *from, struct zf_pool *pool, struct zf_err *e)
 {
-    if (!from) return zf_saves_newest(&r->file, &r->path, run, true, zf_saves_warn, NULL, e);
+    if (!from) return zf_saves_newest(&r->file, &r->path, run, zf_saves_warn, NULL, e);
     ZF_TRY(zf_ckpt_open(&r->file, from, e));
     enum zf_status s = zf_saves_is_weights(r->file.info)
                            ? zf_fail(e, ZF_DIFFERENT, from,

@@ -134,12 +134,10 @@ static enum zf_status start(struct zf_trainer *t, struct zf_saving *s, bool *wai
     }
     ZF_TRY(failed);
     failed = add_info(t, s, e);
+    s->stalled = zf_clock() - s->began + t->save.waited;
+    t->save.waited = 0;
     if (!failed) failed = zf_saving_start(s, e);
-    if (failed) { /* its copies are issued, and the memory is used again */
-        struct zf_err ignored;
-        zf_state_ready(&s->state, &ignored);
-        zf_state_over(&s->state);
-    }
+    if (failed) zf_state_over(&s->state);
     return failed;
 }
 
@@ -327,13 +325,29 @@ static bool heard(struct zf_trainer *t)
     return asked;
 }
 
+static void wait_for_the_last(struct zf_trainer *t)
+{
+    double from = zf_clock();
+    if (!t->save.now) return;
+    uint64_t step = t->save.now->step;
+    zf_save_end(t);
+    t->save.waited += zf_clock() - from;
+    zf_eta_pause(&t->eta, zf_clock() - from);
+    if (t->save.told_slow) return;
+    t->save.told_slow = true;
+    zf_record_text(t, "note",
+                   "training waited %.1f s for the checkpoint of step %" PRIu64
+                   ": they are asked for faster (save_every) than they are written",
+                   zf_clock() - from, step);
+}
+
 void zf_save_due(struct zf_trainer *t)
 {
     const struct zf_options *o = t->o;
     struct zf_err ignored;
     bool every = o->save_every && t->step % (uint64_t)o->save_every == 0, asked = heard(t);
     poll(t, false);
-    if (every) zf_save_end(t); /* this step is to be saved, not a later one */
+    if (every) wait_for_the_last(t); /* this step is to be saved, not a later one */
     bool again = t->save.failed && t->step >= t->save.again,
          minutes = o->save_minutes > 0 && !t->save.failed && zf_clock() - t->save.at >= 60 * o->save_minutes;
     every = every && !t->save.failed;

@@ -125,8 +125,8 @@ void zf_saving_run(struct zf_saving *s)
     struct writer w = {.s = s};
     bool copy = s->state.gate != NULL;
     s->status = copy ? zf_state_ready(&s->state, &s->err) : ZF_OK;
-    if (copy) s->stalled = s->state.copied_at - s->began;
     if (!s->status) s->status = write_file(&w, &s->err);
+    if (copy) s->stalled += zf_state_waited(&s->state);
     if (copy) zf_state_over(&s->state);
     zf_pool_free(w.pool);
     free(w.buffer.bytes);

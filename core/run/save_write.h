@@ -25,7 +25,7 @@ struct zf_saving {
     void *ctx;
     /* the writer's until `done` */
     struct zf_ckpt_counts counts;
-    double stalled, ended; /* seconds that training waited; clock */
+    double stalled, ended; /* seconds that training waited (at first: of the issuing thread); clock */
     enum zf_status status;
     struct zf_err err;
     bool unwritten; /* it is whole, but the journal does not know: err says why */

@@ -233,8 +233,8 @@ static enum zf_status saves_open(struct saves *s, const char *run, struct zf_err
     return ZF_OK;
 }
 
-enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, bool whole,
-                               void (*note)(void *ctx, const struct zf_err *why), void *ctx, struct zf_err *e)
+enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, void (*note)(void *ctx, const struct zf_err *why),
+                               void *ctx, struct zf_err *e)
 {
     struct saves s;
     struct zf_err why;
@@ -244,7 +244,7 @@ enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run
         char *at = s.list[i].left ? NULL : zf_path_join(s.folder, s.list[i].name);
         if (!at) continue;
         enum zf_status bad = zf_ckpt_open(out, at, &why);
-        if (!bad && whole && zf_saves_is_weights(out->info)) { /* as it should be: nothing to be told */
+        if (!bad && zf_saves_is_weights(out->info)) { /* as it should be: nothing to be told */
             zf_ckpt_close(out);
             free(at);
             continue;

@@ -9,10 +9,10 @@ bool zf_saves_is_file(const char *name); /* it ends in .zfc */
 /* It was reduced to its weights, as keep_weights asks for: enough to export, nothing to go on from. */
 bool zf_saves_is_weights(const json_t *info);
 
-/* The newest one that is not damaged, opened and verified, all of it. Damaged ones are passed over; `note` is told about each. whole: one
- * that a run can go on from. ZF_OK with *path NULL: there is none. path: to be freed; else zf_ckpt_close(out), too. */
-enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, bool whole,
-                               void (*note)(void *ctx, const struct zf_err *why), void *ctx, struct zf_err *e);
+/* The newest one that a run can go on from, opened and verified, all of it. Damaged ones are passed over; `note` is told about each. ZF_OK
+ * with *path NULL: there is none. path: to be freed; else zf_ckpt_close(out), too. */
+enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, void (*note)(void *ctx, const struct zf_err *why),
+                               void *ctx, struct zf_err *e);
 void zf_saves_warn(void *ctx, const struct zf_err *why); /* such a `note`: a warning on stderr */
 /* Each of them, whole or not, the newest first. left: of another course, which no start takes. The first failure ends it, and is returned.
  */

@@ -93,7 +93,9 @@ struct zf_trainer {
         struct zf_save_wish wish[ZF_SAVE_WISHES]; /* [wishes]: what waits for its turn */
         size_t wishes;
         uint64_t tickets; /* so far */
+        double waited;    /* seconds, for one to end before the next one begins; not yet told of */
         bool told_waits;  /* that there is no memory for copies */
+        bool told_slow;   /* that they are asked for faster than they are written */
     } save;
     uint64_t drains; /* so far: a drain changes the masters between two steps */
     bool owed;       /* what is due after the last step waits for its drain */

@@ -215,6 +215,7 @@ const struct zf_device_type zf_host_device = {
     .event_wait = zf_host_event_wait,
     .event_sync = zf_host_event_sync,
     .copy = zf_host_copy,
+    .copy_list = zf_host_copy_list,
     .fill = zf_host_fill,
     .call = zf_host_call,
     .ops = &zf_host_ops,

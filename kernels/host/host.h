@@ -49,6 +49,10 @@ struct zf_host_copy_args {
     const void *from;
     size_t bytes;
 };
+struct zf_host_copy_list_args {
+    const struct zf_copy *list;
+    size_t count;
+};
 struct zf_host_fill_args {
     void *to;
     size_t bytes;
@@ -71,6 +75,7 @@ union zf_host_args {
 #include "kernels/ops.def"
 #undef ZF_OP
     struct zf_host_copy_args copy;
+    struct zf_host_copy_list_args copy_list;
     struct zf_host_fill_args fill;
     struct zf_host_call_args call;
     struct zf_host_fail_args fail;
@@ -84,6 +89,7 @@ enum zf_host_op {
 #include "kernels/ops.def"
 #undef ZF_OP
     ZF_HOST_copy,
+    ZF_HOST_copy_list,
     ZF_HOST_fill,
     ZF_HOST_call,
     ZF_HOST_OPS
@@ -159,6 +165,7 @@ enum zf_status zf_host_event_sync(struct zf_event *v, struct zf_err *e);
 /* issue.c: checks, then zf_host_issue */
 extern const struct zf_ops zf_host_ops;
 enum zf_status zf_host_copy(struct zf_lane *l, void *to, const void *from, size_t bytes);
+enum zf_status zf_host_copy_list(struct zf_lane *l, const struct zf_copy *list, size_t count);
 enum zf_status zf_host_fill(struct zf_lane *l, void *to, int byte, size_t bytes);
 enum zf_status zf_host_call(struct zf_lane *l, void (*body)(void *ctx), void *ctx);
 

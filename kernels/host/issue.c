@@ -395,6 +395,25 @@ static void copy_run(const void *args, size_t task)
         memcpy(to, from, bytes);
 }
 
+static size_t copy_list_tasks(const void *args)
+{
+    const struct zf_host_copy_list_args *a = args;
+    size_t n = 0;
+    for (size_t i = 0; i < a->count; i++) n += a->list[i].bytes ? (a->list[i].bytes - 1) / PIECE + 1 : 0;
+    return n;
+}
+
+static void copy_list_run(const void *args, size_t task)
+{
+    const struct zf_copy *c = ((const struct zf_host_copy_list_args *)args)->list;
+    for (;; c++) {
+        size_t n = c->bytes ? (c->bytes - 1) / PIECE + 1 : 0;
+        if (task < n) break;
+        task -= n;
+    }
+    copy_run(&(struct zf_host_copy_args){c->to, c->from, c->bytes}, task);
+}
+
 static size_t fill_tasks(const void *args)
 {
     return (((const struct zf_host_fill_args *)args)->bytes - 1) / PIECE + 1;
@@ -429,6 +448,23 @@ enum zf_status zf_host_copy(struct zf_lane *l, void *to, const void *from, size_
     if (!to || !from) return refuse(l, "copy", "the source or the destination is missing");
     struct zf_host_copy_args a = {to, from, bytes};
     return zf_host_issue(l, &work, &a, sizeof a);
+}
+
+static enum zf_status run_copy_list(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e)
+{
+    static const struct zf_host_kernel kernel = {copy_list_tasks, copy_list_run};
+    (void)e;
+    zf_host_run_kernel(l, &kernel, a);
+    return ZF_OK;
+}
+
+enum zf_status zf_host_copy_list(struct zf_lane *l, const struct zf_copy *list, size_t count)
+{
+    static const struct zf_host_work work = {.run = run_copy_list, .kind = ZF_HOST_copy_list};
+    for (size_t i = 0; i < count; i++)
+        if (list[i].bytes && (!list[i].to || !list[i].from)) return refuse(l, "copy_list", "a source or a destination is missing");
+    struct zf_host_copy_list_args a = {list, count};
+    return count ? zf_host_issue(l, &work, &a, sizeof a) : ZF_OK;
 }
 
 enum zf_status zf_host_fill(struct zf_lane *l, void *to, int byte, size_t bytes)

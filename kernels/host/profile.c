@@ -196,6 +196,11 @@ struct zf_host_cost zf_host_cost(enum zf_host_op op, const union zf_host_args *a
 #include "kernels/ops.def"
 #undef ZF_OP
     case ZF_HOST_copy: return (struct zf_host_cost){0, 2 * (double)a->copy.bytes};
+    case ZF_HOST_copy_list: {
+        double bytes = 0;
+        for (size_t i = 0; i < a->copy_list.count; i++) bytes += 2 * (double)a->copy_list.list[i].bytes;
+        return (struct zf_host_cost){0, bytes};
+    }
     case ZF_HOST_fill: return (struct zf_host_cost){0, (double)a->fill.bytes};
     case ZF_HOST_call:
     case ZF_HOST_OTHER:
@@ -209,9 +214,7 @@ static const char *const op_names[ZF_HOST_OPS] = {
 #define ZF_OP(name) [ZF_HOST_##name] = #name,
 #include "kernels/ops.def"
 #undef ZF_OP
-    [ZF_HOST_copy] = "copy",
-    [ZF_HOST_fill] = "fill",
-    [ZF_HOST_call] = "call",
+    [ZF_HOST_copy] = "copy",   [ZF_HOST_copy_list] = "copy", [ZF_HOST_fill] = "fill", [ZF_HOST_call] = "call",
 };
 
 const char *zf_host_op_name(enum zf_host_op op)

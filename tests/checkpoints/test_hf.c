@@ -3,7 +3,9 @@
 
 #include "checkpoints/hf.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
 
 #define INDEX "m/model.safetensors.index.json"
@@ -235,7 +237,7 @@ static void test_write(void **state)
     written(w, 1);
     assert_int_equal(entries_in(w.out), 4);
     expect_text(in_folder("out/config.json"), "{\n  \"rms_norm_eps\": 1e-5,\n  \"torch_dtype\": \"bfloat16\",\n  \"x\": 0.1,\n"
-                                              "  \"third\": 0.3333333333333333,\n  \"n\": null\n}");
+                                              "  \"third\": 0.3333333333333333,\n  \"n\": null\n}\n");
     assert_string_equal(json_string_value(json_object_get(config, "torch_dtype")), "float32"); /* the caller's is untouched */
     expect_text(in_folder("out/tokenizer.json"), "{ \"x\" : 1 }\r\n");
     expect_text(in_folder("out/chat_template.jinja"), "{{ x }}");
@@ -258,10 +260,10 @@ static void test_type_key(void **state)
     static const struct {
         const char *config, *expect;
     } cases[] = {
-        {"{}", "{\n  \"torch_dtype\": \"bfloat16\"\n}"},
-        {"{\"dtype\":\"float16\"}", "{\n  \"dtype\": \"bfloat16\"\n}"},
+        {"{}", "{\n  \"torch_dtype\": \"bfloat16\"\n}\n"},
+        {"{\"dtype\":\"float16\"}", "{\n  \"dtype\": \"bfloat16\"\n}\n"},
         {"{\"x\":0.02,\"torch_dtype\":\"float16\",\"dtype\":\"float32\"}",
-         "{\n  \"x\": 0.02,\n  \"torch_dtype\": \"bfloat16\",\n  \"dtype\": \"bfloat16\"\n}"},
+         "{\n  \"x\": 0.02,\n  \"torch_dtype\": \"bfloat16\",\n  \"dtype\": \"bfloat16\"\n}\n"},
     };
     new_model();
     for (size_t i = 0; i < 3; i++) {
@@ -271,6 +273,31 @@ static void test_type_key(void **state)
         json_decref(config);
         remove_tree(in_folder("out"));
     }
+}
+
+/* A config.json that says what is to be written is not written anew. */
+static void test_same_config(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *theirs, *expect;
+    } cases[] = {
+        {"{ \"torch_dtype\":\"bfloat16\",\r\n\"x\": 1.0e-05 }", "{ \"torch_dtype\":\"bfloat16\",\r\n\"x\": 1.0e-05 }"},
+        {"{\"torch_dtype\":\"float32\", \"x\": 1.0e-05}", "{\n  \"torch_dtype\": \"bfloat16\",\n  \"x\": 1e-5\n}\n"},
+        {"{\"torch_dtype\":\"bfloat16\", \"x\": 1.0e-06}", "{\n  \"torch_dtype\": \"bfloat16\",\n  \"x\": 1e-5\n}\n"},
+        {"{\"torch_dtype\":\"bfloat16\"", "{\n  \"torch_dtype\": \"bfloat16\",\n  \"x\": 1e-5\n}\n"},
+    };
+    json_t *config = json_loads("{\"torch_dtype\":\"float32\",\"x\":1e-5}", 0, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        new_model();
+        save_text(in_folder("m/config.json"), cases[i].theirs);
+        struct zf_hf_write w = a_write(config);
+        w.tokenizer_from = in_folder("m");
+        written(w, 1);
+        expect_text(in_folder("out/config.json"), cases[i].expect);
+        remove_tree(w.out);
+    }
+    json_decref(config);
 }
 
 static void test_write_sharded(void **state)
@@ -353,15 +380,50 @@ static void test_write_failures(void **state)
     write_fails(w, ZF_IO, strerror(EFBIG));
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
 
-    char stale[600]; /* what a killed process left */
-    snprintf(stale, sizeof stale, "%s.tmp-%ld", in_folder("out"), (long)getpid());
-    mkdir(stale, 0777);
-    strcat(stale, "/model.safetensors");
-    save_text(stale, "half");
-    written(w, 4);
-    remove_tree(w.out);
+    struct zf_st_entry huge = {"huge", ZF_ST_BF16, 2, {1 << 30, 1 << 29}};
+    w.entries = &huge;
+    w.count = 1;
+    w.shard_limit = 0;
+    write_fails(w, ZF_IO, "1152921504607 MB are needed, and");
     json_decref(config);
     json_decref(array);
+}
+
+static void a_folder(const char *name)
+{
+    char inside[64];
+    snprintf(inside, sizeof inside, "%s/model.safetensors", name);
+    assert_int_equal(mkdir(in_folder(name), 0777), 0);
+    save_text(in_folder(inside), "half");
+}
+
+/* What a killed process left is removed by the next that writes the same; what another one writes, or is called otherwise, is not. */
+static void test_left_behind(void **state)
+{
+    (void)state;
+    static const char *const stay[] = {"out.tmp-2", "out.tmp-", "out.tmp-3x", "out2.tmp-4", "xout.tmp-5"};
+    char own[64];
+    new_model();
+    json_t *config = json_object();
+    struct zf_hf_write w = a_write(config);
+    struct zf_err e;
+    snprintf(own, sizeof own, "out.tmp-%ld", (long)getpid());
+    a_folder(own);
+    a_folder("out.tmp-1");
+    for (size_t i = 0; i < 5; i++) a_folder(stay[i]);
+    int held = open(in_folder("out.tmp-2"), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    assert_int_equal(flock(held, LOCK_EX | LOCK_NB), 0);
+    w.ctx = &w;
+    if (zf_hf_write(&w, &e)) fail_msg("%s: %s", e.where, e.message);
+    accepted(w.out, 1, 6, "");
+    assert_int_equal(entries_in(folder), 7); /* m, out */
+    close(held);
+    for (size_t i = 0; i < 5; i++) {
+        assert_int_equal(entries_in(in_folder(stay[i])), 1);
+        remove_tree(in_folder(stay[i]));
+    }
+    remove_tree(w.out);
+    json_decref(config);
 }
 
 static void test_write_parents(void **state)
@@ -409,10 +471,10 @@ static void test_shared_folders(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_folder),         cmocka_unit_test(test_no_weights),     cmocka_unit_test(test_index),
-        cmocka_unit_test(test_shards),         cmocka_unit_test(test_write),          cmocka_unit_test(test_type_key),
-        cmocka_unit_test(test_write_sharded),  cmocka_unit_test(test_write_failures), cmocka_unit_test(test_write_parents),
-        cmocka_unit_test(test_shared_folders),
+        cmocka_unit_test(test_folder),      cmocka_unit_test(test_no_weights),    cmocka_unit_test(test_index),
+        cmocka_unit_test(test_shards),      cmocka_unit_test(test_write),         cmocka_unit_test(test_type_key),
+        cmocka_unit_test(test_same_config), cmocka_unit_test(test_write_sharded), cmocka_unit_test(test_write_failures),
+        cmocka_unit_test(test_left_behind), cmocka_unit_test(test_write_parents), cmocka_unit_test(test_shared_folders),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

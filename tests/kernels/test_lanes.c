@@ -223,6 +223,47 @@ static void test_copies(void **state)
     d->type->close(d);
 }
 
+/* A list is copied as each of it would be, empty ones among them; a call comes in its place, and not behind a failure. */
+static void note_call(void *ctx)
+{
+    float *const *place = ctx;
+    *place[1] = *place[0]; /* what was issued before it has been done */
+}
+
+static void test_lists_and_calls(void **state)
+{
+    enum { N = 700000, LISTS = 5 };
+    (void)state;
+    for (int synchronous = 0; synchronous < 2; synchronous++) {
+        struct zf_device *d = device_of(2, synchronous);
+        struct zf_lane *l = lane_of(d, "lists");
+        float *from = floats(d, N), *to = floats(d, N), seen = 0, *place[] = {to + N - 1, &seen};
+        for (size_t i = 0; i < N; i++) from[i] = (float)i;
+        const struct zf_copy list[LISTS] = {{to, from, 4},
+                                            {NULL, NULL, 0},
+                                            {to + 1, from + 1, 4 * 299999},
+                                            {to + 300000, from + 300000, 8},
+                                            {to + 300002, from + 300002, 4 * (N - 300002)}};
+        assert_int_equal(d->type->copy_list(l, list, LISTS), ZF_OK);
+        assert_int_equal(d->type->call(l, note_call, place), ZF_OK);
+        must_sync(d, l);
+        assert_memory_equal(to, from, N * sizeof *to);
+        assert_true(seen == from[N - 1]);
+        assert_int_equal(d->type->copy_list(l, list, 0), ZF_OK);
+        assert_int_equal(d->type->copy_list(l, &(struct zf_copy){to, NULL, 4}, 1), ZF_USAGE);
+        to[N - 1] = 0;
+        d->type->call(l, note_call, place);
+        assert_int_equal(d->type->lane_sync(l, &err), ZF_USAGE);
+        assert_true(seen == from[N - 1]);
+        assert_int_equal(d->type->call(l, NULL, NULL), ZF_USAGE);
+        assert_int_equal(d->type->lane_sync(l, &err), ZF_USAGE);
+        d->type->free(d, from);
+        d->type->free(d, to);
+        d->type->lane_free(l);
+        d->type->close(d);
+    }
+}
+
 static void test_errors(void **state)
 {
     (void)state;
@@ -579,19 +620,13 @@ static void test_spans(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_events_between_lanes),
-        cmocka_unit_test(test_random_graph),
-        cmocka_unit_test(test_event_moves_and_dies),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_broken_calls),
-        cmocka_unit_test(test_busy),
-        cmocka_unit_test(test_spans),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_profile),
-        cmocka_unit_test(test_profile_attention),
+        cmocka_unit_test(test_order),        cmocka_unit_test(test_events_between_lanes),
+        cmocka_unit_test(test_random_graph), cmocka_unit_test(test_event_moves_and_dies),
+        cmocka_unit_test(test_copies),       cmocka_unit_test(test_lists_and_calls),
+        cmocka_unit_test(test_errors),       cmocka_unit_test(test_broken_calls),
+        cmocka_unit_test(test_busy),         cmocka_unit_test(test_spans),
+        cmocka_unit_test(test_memory),       cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_profile),      cmocka_unit_test(test_profile_attention),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
