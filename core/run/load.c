@@ -19,6 +19,7 @@ struct load {
     struct zf_options wanted;
     struct zf_changes changes;
     uint64_t steps; /* of how many the run had then */
+    uint64_t fork;  /* up to that step it is the run's way as it is now */
 };
 
 static uint64_t count_of(const json_t *o, const char *name)
@@ -68,7 +69,7 @@ static enum zf_status look(struct zf_trainer *t, struct load *l, const char *run
     struct zf_pool *pool = NULL;
     char *path = NULL;
     t->device->type->info(t->device, &device);
-    enum zf_status s = zf_saves_find(&path, run, l->command->word[0], e);
+    enum zf_status s = zf_saves_find(&path, &l->fork, run, l->command->word[0], e);
     if (!s) s = zf_pool_new(&pool, device.threads, e);
     if (!s) s = zf_resume_load(&l->from, &l->wanted, t->o, run, path, pool, e);
     bool open = !s;
@@ -100,13 +101,14 @@ static enum zf_status write_down(struct zf_trainer *t, const struct load *l, str
     return zf_journal_append(t->journal, o, e);
 }
 
-/* Telemetry never stops a run. */
+/* Lines of steps that are of another way than its go, too, where it lies ahead on one that was left. Telemetry never stops a run. */
 static void cut_metrics(struct zf_trainer *t, const struct load *l, const char *run)
 {
     const struct zf_resume *r = &l->from;
     struct zf_err e;
     char *metrics = zf_path_join(run, "metrics.jsonl");
-    enum zf_status s = metrics ? zf_metrics_cut(metrics, r->step, r->metrics, &e) : zf_fail_memory(&e, run);
+    bool other = l->fork < r->step;
+    enum zf_status s = metrics ? zf_metrics_cut(metrics, other ? l->fork : r->step, other ? 0 : r->metrics, &e) : zf_fail_memory(&e, run);
     free(metrics);
     zf_metrics_write(t->metrics, json_pack("{ss sI sI ss ss* ss*}", "type", "resume", "step", (json_int_t)r->step, "attempt",
                                            (json_int_t)r->attempt, "checkpoint", r->path, "by", l->command->by, "user", l->command->user));

@@ -23,6 +23,7 @@ struct save {
     uint64_t step; /* where rank is not 0 */
     bool own_name; /* step-NUMBER.zfc, of that step */
     bool left;     /* of another course */
+    uint64_t fork; /* the step up to which that was this one; where it is not left its own */
     size_t link;   /* of the course: the newest with its name; 0: none */
     size_t before; /* without an entry: how many entries there were when its state was taken */
     enum form form;
@@ -74,6 +75,7 @@ static struct save *find(const struct saves *s, const char *name)
 /* What was written, each on the one before it: the run as it went in the end is what comes before its head. */
 struct link {
     size_t before; /* links are counted from 1; 0: the run's beginning */
+    bool counts;   /* of the run as it went in the end */
     uint64_t step;
     const char *name;
     struct save *file; /* NULL: it is gone */
@@ -103,7 +105,7 @@ static bool is_type(const json_t *entry, const char *type)
 
 static void add_link(struct course *c, struct save *file, const char *name, uint64_t step, size_t rank)
 {
-    c->list[c->count++] = (struct link){c->head, step, name, file};
+    c->list[c->count++] = (struct link){.before = c->head, .step = step, .name = name, .file = file};
     c->head = c->count;
     if (!file) return;
     file->link = c->head;
@@ -165,6 +167,18 @@ static void add_placed(struct saves *s, struct course *c, size_t before)
             add_link(c, &s->list[i], s->list[i].name, s->list[i].step, 2 * before + 1);
 }
 
+static void find_left(struct saves *s, struct course *c)
+{
+    for (size_t i = c->head; i; i = c->list[i - 1].before) c->list[i - 1].counts = true;
+    for (size_t k = 0; k < s->count; k++) {
+        struct save *x = &s->list[k];
+        size_t i = x->link;
+        x->left = i && !c->list[i - 1].counts;
+        while (i && !c->list[i - 1].counts) i = c->list[i - 1].before;
+        x->fork = i ? c->list[i - 1].step : 0;
+    }
+}
+
 static void take_journal(struct saves *s, const json_t *entries)
 {
     size_t n = json_array_size(entries);
@@ -186,9 +200,7 @@ static void take_journal(struct saves *s, const json_t *entries)
         const char *from = zf_json_text(v, "checkpoint", NULL);
         if (is_type(v, "resume")) go_to(&c, from ? name_of(from) : NULL, step_of(v));
     }
-    for (size_t i = 0; i < s->count; i++) s->list[i].left = s->list[i].link != 0;
-    for (size_t i = c.head; i; i = c.list[i - 1].before)
-        if (c.list[i - 1].file && c.list[i - 1].file->link == i) c.list[i - 1].file->left = false;
+    find_left(s, &c);
 end:
     free(known);
     free(c.list);
@@ -302,10 +314,11 @@ static const struct save *called(const struct saves *s, const char *word)
     return left;
 }
 
-enum zf_status zf_saves_find(char **path, const char *run, const char *word, struct zf_err *e)
+enum zf_status zf_saves_find(char **path, uint64_t *fork, const char *run, const char *word, struct zf_err *e)
 {
     struct saves s;
     *path = NULL;
+    *fork = UINT64_MAX;
     if (strchr(word, '/')) {
         if (!zf_file_exists(word)) return zf_fail(e, ZF_USAGE, word, "there is no such file; a checkpoint is expected");
         return (*path = strdup(word)) ? ZF_OK : zf_fail_memory(e, word);
@@ -316,6 +329,7 @@ enum zf_status zf_saves_find(char **path, const char *run, const char *word, str
     for (size_t i = 0, n = 0; i < s.count && n + 260 < sizeof there; i++)
         n += (size_t)snprintf(there + n, sizeof there - n, "%s%.*s", i ? ", " : "", (int)strlen(s.list[i].name) - 4, s.list[i].name);
     if (x) *path = zf_path_join(s.folder, x->name);
+    if (x && x->link) *fork = x->fork;
     enum zf_status status = *path ? ZF_OK
                             : x   ? zf_fail_memory(e, run)
                                   : zf_fail(e, ZF_USAGE, word, "there is no such checkpoint; there are: %s", there);

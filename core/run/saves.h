@@ -18,9 +18,9 @@ void zf_saves_warn(void *ctx, const struct zf_err *why); /* such a `note`: a war
  */
 typedef enum zf_status zf_saves_visit(void *ctx, const char *path, bool left, struct zf_err *e);
 enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, struct zf_err *e);
-/* What a person calls one: the file's name with or without .zfc, a step, or a path (with a slash). To be freed. ZF_USAGE: there is none,
- * and which there are. */
-enum zf_status zf_saves_find(char **path, const char *run, const char *word, struct zf_err *e);
+/* What a person calls one: the file's name with or without .zfc, a step, or a path (with a slash). To be freed. fork: up to which step its
+ * course and the run's are the same; UINT64_MAX: not known. ZF_USAGE: there is none, and which there are. */
+enum zf_status zf_saves_find(char **path, uint64_t *fork, const char *run, const char *word, struct zf_err *e);
 /* How many entries the journal had when the state was taken that is in this file: as it says itself, or as its entry or its time does. */
 size_t zf_saves_written(const json_t *entries, const char *path, const json_t *info);
 /* Takes away what is left of checkpoints whose trainer died while it wrote them. Under the run's lock. */

@@ -152,6 +152,7 @@ def test_back_and_forth(folder):
         h.wait_for_step(p, out, 5)
         said = send(out, "load", "6", "--yes")
         expect("learning_rate 0.01 -> 0.005" in said and "clip_norm 0.5 -> 1" in said and "the run was at step 5" in said, said)
+        expect(h.last_step(out) == 4 and [m["step"] for m in cut(out, 2) if m["type"] == "step"] == [5], "lines of the other way are still there")
         found = {os.path.basename(c["file"]): c["left"] for c in json.loads(h.run("inspect", out, "--json").stdout)["checkpoints"]}
         expect(found == {f"step-{n:08}.zfc": False for n in (2, 4, 6)}, found)
         if kill:

@@ -176,34 +176,38 @@ static void by_name(void **state)
     (void)state;
     static const struct {
         const char *word, *file;
-    } cases[] = {{"4", "step-00000004.zfc"},
-                 {"mine", "mine.zfc"},
-                 {"mine.zfc", "mine.zfc"},
-                 {"step-00000002", "step-00000002.zfc"},
-                 {"300", "300.zfc"},
-                 {"5", "five.zfc"},
-                 {"6", "step-00000006.zfc"},
-                 {"3", "mine.zfc"},
-                 {"", NULL},
-                 {"99999999999999999999999", NULL},
-                 {"-4", NULL},
-                 {"step-4", NULL}};
+        uint64_t fork;
+    } cases[] = {
+        {"4", "step-00000004.zfc", 4},
+        {"mine", "mine.zfc", 4},
+        {"mine.zfc", "mine.zfc", 4},
+        {"step-00000002", "step-00000002.zfc", 2},
+        {"300", "300.zfc", 7},
+        {"5", "five.zfc", 5},
+        {"6", "step-00000006.zfc", 4},
+        {"3", "mine.zfc", 4},
+        {"", NULL, 0},
+        {"99999999999999999999999", NULL, 0},
+        {"-4", NULL, 0},
+        {"step-4", NULL, 0},
+    };
     play("c2 c4 c3=mine c6 l4 c5=five c7=300");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char *path;
-        enum zf_status s = zf_saves_find(&path, at("run"), cases[i].word, &e);
+        uint64_t fork;
+        enum zf_status s = zf_saves_find(&path, &fork, at("run"), cases[i].word, &e);
         const char *found = path ? strrchr(path, '/') + 1 : NULL;
-        if (cases[i].file)
-            assert_string_equal(found, cases[i].file);
-        else
-            assert_int_equal(s, ZF_USAGE);
+        assert_int_equal(s, cases[i].file ? ZF_OK : ZF_USAGE);
+        if (!s) assert_string_equal(found, cases[i].file);
+        if (!s) assert_int_equal(fork, cases[i].fork);
         free(path);
     }
     char *path;
-    assert_int_equal(zf_saves_find(&path, at("run"), "nothing", &e), ZF_USAGE);
+    uint64_t fork;
+    assert_int_equal(zf_saves_find(&path, &fork, at("run"), "nothing", &e), ZF_USAGE);
     assert_non_null(strstr(e.message, "step-00000004"));
-    assert_int_equal(zf_saves_find(&path, at("run"), "/no/where.zfc", &e), ZF_USAGE);
-    ok(zf_saves_find(&path, at("run"), at("run/checkpoints/mine.zfc"), &e));
+    assert_int_equal(zf_saves_find(&path, &fork, at("run"), "/no/where.zfc", &e), ZF_USAGE);
+    ok(zf_saves_find(&path, &fork, at("run"), at("run/checkpoints/mine.zfc"), &e));
     free(path);
 }
 
