@@ -555,6 +555,53 @@ def until(true, seconds=20):
         time.sleep(0.01)
 
 
+def unfinished(out):
+    place = os.path.join(out, "checkpoints")
+    return os.path.isdir(place) and [f for f in os.listdir(place) if ".tmp-" in f]
+
+
+def test_training_goes_on_while_one_is_written(folder):
+    """Steps are taken meanwhile; a second one waits for its turn; whoever asked is answered when the file is there; each is of its moment."""
+    slow = {"model": {"hidden": 96, "ffn": 192, "layers": 4}, "train": {"steps": 160}, "checkpoint": {"save_every": 0, "compression_level": 15, "keep": 9}}
+    for name in ("zenflow-staggered-each", "zenflow_sync-global-mean", "gpu_only") if LONG else ("zenflow-staggered-each", "gpu_only"):
+        more = {**slow, **policy(name)}
+        more["model"] = {**slow["model"], **more["model"]}
+        whole = uninterrupted(folder, "whole-" + name, **more)
+        path, out = setting(folder, name, **more)
+        p = h.start(path, program=h.TRAINER, stdout=subprocess.DEVNULL)
+        h.wait_for_step(p, out, 3)
+        first = subprocess.Popen([h.CONSOLE, "send", out, "save", "first"], stdout=subprocess.PIPE, text=True)
+        until(lambda: unfinished(out))
+        begun = h.last_step(out)
+        second = subprocess.Popen([h.CONSOLE, "send", out, "save", "second"], stdout=subprocess.PIPE, text=True)
+        said = first.communicate(timeout=60 * h.SLOW)[0]
+        expect(first.returncode == 0 and "first.zfc" in said and os.path.exists(os.path.join(out, "checkpoints", "first.zfc")), name, said)
+        expect(h.last_step(out) > begun, name, "no step was taken meanwhile", begun)
+        said = second.communicate(timeout=60 * h.SLOW)[0]
+        expect(second.returncode == 0 and "second.zfc" in said and os.path.exists(os.path.join(out, "checkpoints", "second.zfc")), name, said)
+        steps = {os.path.basename(j["file"]): j["step"] for j in journal(out) if j["type"] == "checkpoint"}
+        expect(3 <= steps["first.zfc"] <= begun < steps["second.zfc"], name, steps, begun)
+        h.run("send", out, "save", "third", "--no-wait", code=(0, 8))
+        until(lambda: unfinished(out) or p.poll() is not None or os.path.exists(os.path.join(out, "checkpoints", "third.zfc")))
+        p.kill()  # within it, mostly
+        p.wait()
+        for file in ("first.zfc", "second.zfc"):
+            go_on(path, "--resume", os.path.join(out, "checkpoints", file), "--set", "compression_level=1")
+            same(out, whole, f"{name} from {file}")
+
+
+def test_cut_off_while_training_goes_on(folder):
+    """Wherever the thread that writes is when the process dies."""
+    for name in POLICIES if LONG else ("zenflow-staggered-each", "zenflow-bf16"):
+        whole = uninterrupted(folder, "whole-" + name, **policy(name))
+        path, out = setting(folder, name, **policy(name), checkpoint={"save_every": 3, "compression_level": 19})
+        for step in (4, 5, 7, 8, 10, 11, 13):
+            killed(path, env=at_step(step, "kill"))
+        go_on(path)
+        expect(not unfinished(out), "what was left is still there")
+        same(out, whole, name)
+
+
 def test_a_second_interrupt_ends_at_once(folder):
     """In the middle of the last save: the one before is whole."""
     path, out = setting(folder, model={"hidden": 128, "ffn": 256, "layers": 4}, train={"steps": 1000}, checkpoint={"save_every": 0, "compression_level": 19})

@@ -20,6 +20,7 @@ static struct {
     json_t *lines;                 /* what it recorded */
     double learning_rate_at[1000]; /* of each step it took */
     bool refuse;
+    uint64_t ticket; /* not 0: an export is answered later, with the next ticket */
 } t;
 
 static enum zf_status check(void *ctx, const struct zf_options *now, const struct zf_options *wanted, uint64_t from, struct zf_err *e)
@@ -52,6 +53,7 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
     (void)ctx;
     t.acted++;
     if (c->id == ZF_CMD_eval) return zf_fail(e, ZF_IO, "valid.txt", "it cannot be read");
+    if (t.ticket) zf_session_answer_with(t.session, t.ticket++);
     snprintf(text, room, "exported to %s", c->count ? c->word[0] : "the usual place");
     return ZF_OK;
 }
@@ -342,6 +344,42 @@ static void pause_and_step(void **state)
     assert_int_equal(t.step, 10);
     zf_wire_close(&v.w);
     zf_wire_close(&w);
+}
+
+/* Work that goes on after its command: whoever asked waits for its end, all others are answered meanwhile. */
+static void answered_later(void **state)
+{
+    (void)state;
+    struct zf_wire w = client(), other = client();
+    t.ticket = 5;
+    ask(&w, 1, "export a");
+    ask(&w, 2, "mark here");
+    ask(&other, 3, "export b");
+    assert_true(train(3));
+    char *said = answer(&w, 2); /* the answer to 1 would have come first */
+    assert_non_null(strstr(said, "marked"));
+    free(said);
+    while (t.ticket < 7) assert_true(train(t.step + 1));
+    assert_false(zf_session_answered(t.session, 4, true, "nobody"));
+    assert_false(zf_session_answered(t.session, 0, true, "nobody"));
+    assert_true(zf_session_answered(t.session, 6, false, "the disk is full"));
+    assert_false(zf_session_answered(t.session, 6, true, "twice"));
+    assert_true(zf_session_answered(t.session, 5, true, "now it is there"));
+    said = answer(&w, 1);
+    assert_string_equal(said, "ok: now it is there");
+    free(said);
+    said = answer(&other, 3);
+    assert_string_equal(said, "no: the disk is full");
+    free(said);
+    ask(&w, 4, "export c");
+    while (t.ticket < 8) assert_true(train(t.step + 1));
+    zf_session_close(t.session); /* what is left is told, not forgotten */
+    t.session = NULL;
+    said = answer(&w, 4);
+    assert_non_null(strstr(said, "no: the run has ended"));
+    free(said);
+    zf_wire_close(&w);
+    zf_wire_close(&other);
 }
 
 static void idle_ends_a_pause(void **state)
@@ -690,6 +728,7 @@ int main(void)
                                        S(undo),
                                        S(pause_and_step),
                                        S(idle_ends_a_pause),
+                                       S(answered_later),
                                        S(source),
                                        S(journal_that_cannot_be_written),
                                        S(two_clients_see_the_same),
