@@ -81,7 +81,7 @@ static const struct ending {
     const char *reason, *text;
     int code;
 } endings[] = {{"done", "it has reached its last step, or `patience` was over", ZF_OK},
-               {"stopped", "its time was over (max_time)", ZF_STOPPED},
+               {"stopped", "its time was over (max_time, or that of its job)", ZF_STOPPED},
                {"signal", "a signal asked it to end", ZF_STOPPED}};
 
 /* NULL: another one, an error. */

@@ -131,7 +131,7 @@ static void wind(struct replay *r, struct zf_history *h, uint64_t step)
 static void tell_death(const struct replay *r, struct zf_history *h)
 {
     struct zf_lock_record holder;
-    char why[512];
+    char why[768];
     if (h->ended || zf_lock_look(r->run, &holder) != ZF_LOCK_DEAD) return;
     zf_lock_explain(&holder, h->step, why, sizeof why);
     json_t *line = json_pack("{ss sI ss}", "type", "error", "step", (json_int_t)h->step, "text", why);

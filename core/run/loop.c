@@ -37,13 +37,22 @@ static enum zf_status sign_of_life(struct zf_trainer *t, struct zf_err *e)
     return zf_lock_beat(t->lock, t->step, e);
 }
 
+static enum zf_status between(struct zf_trainer *t, bool step, struct zf_err *e)
+{
+    ZF_TRY(sign_of_life(t, e));
+    if (!asked_to_stop(t) && !zf_deadline_over(t, step)) return ZF_OK;
+    ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
+    return zf_fail(e, ZF_STOPPED, NULL, "a signal or the clock asked to end");
+}
+
 enum zf_status zf_trainer_between(void *trainer, struct zf_err *e)
 {
-    struct zf_trainer *t = trainer;
-    ZF_TRY(sign_of_life(t, e));
-    if (!asked_to_stop(t)) return ZF_OK;
-    ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
-    return zf_fail(e, ZF_STOPPED, NULL, "a signal asked to end");
+    return between(trainer, false, e);
+}
+
+static enum zf_end stopped_by(const struct zf_trainer *t)
+{
+    return asked_to_stop(t) ? ZF_END_SIGNAL : ZF_END_TIME;
 }
 
 /* The next micro-batch where there must be one. */
@@ -60,9 +69,10 @@ static enum zf_status micro_batches(struct zf_trainer *t, struct zf_loader *l, c
 {
     for (;;) {
         bool whole = backward && load->ends;
+        t->half |= whole;
         if (whole) zf_pipeline_last(&t->pipeline);
         ZF_TRY(zf_model_step(&t->model, &load->batch, backward, scale, t->pipeline.loss, e));
-        ZF_TRY(whole ? sign_of_life(t, e) : zf_trainer_between(t, e));
+        ZF_TRY(whole ? sign_of_life(t, e) : between(t, backward, e));
         if (load->ends) return ZF_OK;
         ZF_TRY(next_load(l, &load, e));
     }
@@ -182,14 +192,16 @@ enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err 
 {
     double from = zf_clock();
     zf_session_doing(t->session, "exporting");
-    if (!t->exported || !is_now(t, &t->exported_at)) ZF_TRY(write_export(t, e)); /* the best one and the last one may be the same */
-    if (!best && t->best.path && !strcmp(t->best.path, t->exported)) {           /* it was asked for: a better one does not remove it */
+    bool written = !t->exported || !is_now(t, &t->exported_at); /* the best one and the last one may be the same */
+    if (written) ZF_TRY(write_export(t, e));
+    if (!best && t->best.path && !strcmp(t->best.path, t->exported)) { /* it was asked for: a better one does not remove it */
         free(t->best.path);
         t->best.path = NULL;
     }
     json_t *o = json_pack("{s:s s:I s:s s:b}", "type", "export", "step", (json_int_t)t->step, "file", t->exported, "best", best);
     if (best) json_object_set_new(o, "loss", zf_json_real(t->best.loss));
     zf_eta_pause(&t->eta, zf_clock() - from);
+    if (written) zf_deadline_exported(&t->deadline, zf_clock() - from);
     zf_metrics_write(t->metrics, json_incref(o));
     return zf_journal_append(t->journal, o, e);
 }
@@ -260,6 +272,7 @@ static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, s
         ZF_TRY(zf_pipeline_finish(&t->pipeline, &r->norm, e));
         r->loss = r->norm.loss / (double)r->label_tokens;
     }
+    t->half = false;
     t->step++;
     zf_watch_end(t);
     zf_pace_step(t);
@@ -320,7 +333,7 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
         if (*over) return ZF_OK;
     }
     *end = ZF_END_TIME;
-    *over = o->max_time > 0 && t->step < t->setup->steps && zf_clock() - t->began >= o->max_time;
+    *over = t->step < t->setup->steps && zf_deadline_near(t);
     return ZF_OK;
 }
 
@@ -334,7 +347,7 @@ static enum zf_status finish(struct zf_trainer *t, enum zf_end *end, struct zf_e
     enum zf_status s = t->owed ? periodic(t, &enough, e) : ZF_OK;
     if (!s && t->setup->valid.rows && !is_now(t, &t->validated_at)) s = judge(t, &enough, e);
     if (s != ZF_STOPPED) return s;
-    *end = ZF_END_SIGNAL;
+    *end = stopped_by(t);
     return ZF_OK;
 }
 
@@ -372,6 +385,7 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
         if (!s) {
             uint64_t every = (uint64_t)t->o->valid_every, left = t->setup->steps - t->step;
             zf_eta_step(&t->eta, r.seconds);
+            zf_deadline_step(&t->deadline, r.seconds);
             r.eta = zf_eta_left(&t->eta, left, every ? left / every : 0);
             zf_profile_step(t, r.seconds);
             zf_record_step(t, &r);
@@ -380,7 +394,7 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
             if (!s && over) return ZF_OK;
         }
         if (s == ZF_STOPPED) {
-            *end = ZF_END_SIGNAL;
+            *end = stopped_by(t);
             return ZF_OK;
         }
         if (s) return s;

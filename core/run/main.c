@@ -14,6 +14,7 @@
 #include "core/session/commands.h"
 #include "core/session/inspect_run.h"
 #include "core/session/locate.h"
+#include "core/session/lock.h"
 #include "core/session/rundir.h"
 #include "core/session/session.h"
 
@@ -31,10 +32,11 @@
 
 static volatile sig_atomic_t stop; /* signals that asked to end */
 
-/* The first asks, and says so at once; another one ends without saving, but not if it comes so soon that it is the same keystroke. */
+/* The first asks, and says so at once; another interrupt ends without saving, but not if it comes so soon that it is the same keystroke.
+ * SIGTERM may come as often as it likes: batch systems send it more than once. */
 static void on_stop(int number)
 {
-    static const char text[] = "zenflow-console: ending in order; once more, in two seconds or later, ends at once, without saving\n";
+    static const char text[] = "zenflow-console: ending in order; Ctrl-C in two seconds or later ends at once, without saving\n";
     static volatile double first;
     int saved = errno;
     double now = zf_clock();
@@ -42,7 +44,8 @@ static void on_stop(int number)
         first = now;
         stop = 1;
         if (write(STDERR_FILENO, text, sizeof text - 1) < 0) stop = 1; /* nobody listens: fine */
-    } else if (now - first >= 2) {
+    } else if (number == SIGINT && now - first >= 2) {
+        zf_lock_died(number);
         _exit(128 + number);
     }
     errno = saved;
@@ -169,25 +172,24 @@ static enum zf_status watch(const struct zf_options *o, bool detach, struct zf_e
     return ZF_OK;
 }
 
-static enum zf_status start(struct zf_options *o, const char *checkpoint, bool detach, bool take_over, struct zf_err *e)
+static enum zf_status start(struct zf_options *o, struct zf_train_how *how, bool detach, struct zf_err *e)
 {
     struct zf_detach d = {.pipe = -1};
-    struct zf_train_how how = {.stop = &stop, .usr1 = &usr1, .checkpoint = checkpoint, .take_over = take_over};
     enum zf_train_start what;
-    enum zf_status s = zf_train_look(o, take_over, &what, e);
+    enum zf_status s = zf_train_look(o, how->take_over, &what, e);
     if (s == ZF_BUSY) return watch(o, detach, e);
     if (s) return s;
-    bool over = what == ZF_TRAIN_OVER && !checkpoint;
+    bool over = what == ZF_TRAIN_OVER && !how->checkpoint;
     if (detach && !over) {
         s = zf_detach(&d, &stop, e);
         if (d.parent) {
             if (!s) print_run(o->dir);
             return s;
         }
-        how.started = started;
-        how.ctx = &d;
+        how->started = started;
+        how->ctx = &d;
     }
-    s = zf_train_run(o, &how, e);
+    s = zf_train_run(o, how, e);
     if (!s && detach && over) print_run(o->dir);
     if (d.pipe >= 0) { /* the start has failed, and the parent says why */
         zf_detach_failed(&d, e);
@@ -201,6 +203,7 @@ static enum zf_status run(struct zf_args *a, struct zf_err *e)
 {
     struct zf_options o;
     const char *path, *checkpoint;
+    double began = zf_clock();
     if (zf_args_flag(a, "--help")) return print_help(stdout), ZF_OK;
     zf_args_flag(a, "--plain"); /* here always: the screen is the console's */
     bool detach = zf_args_flag(a, "--detach"), take_over = zf_args_flag(a, "--takeover");
@@ -208,7 +211,10 @@ static enum zf_status run(struct zf_args *a, struct zf_err *e)
     set_signals();
     enum zf_status s = read_options(&o, a, path, &checkpoint, e);
     if (!s) s = zf_args_done(a, e);
-    if (!s) s = start(&o, checkpoint, detach, take_over, e);
+    if (!s)
+        s = start(&o,
+                  &(struct zf_train_how){.stop = &stop, .usr1 = &usr1, .began = began, .checkpoint = checkpoint, .take_over = take_over},
+                  detach, e);
     signal(SIGINT, SIG_IGN); /* all is saved: impatience changes no exit code any more */
     signal(SIGTERM, SIG_IGN);
     zf_options_free(&o);

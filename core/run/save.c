@@ -154,6 +154,7 @@ static void succeeded(struct zf_trainer *t, struct zf_saving *s)
     t->save.moment = (struct zf_moment){s->step, s->drains};
     t->save.bytes = s->counts.stored;
     t->save.failed = 0;
+    zf_deadline_saved(&t->deadline, s->ended - s->began);
     free(t->save.path);
     t->save.path = strdup(s->path);
     zf_metrics_write(t->metrics, zf_saving_entry(s));

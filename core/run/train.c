@@ -14,6 +14,7 @@
 
 #include <inttypes.h>
 #include <fcntl.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
@@ -143,7 +144,9 @@ static enum zf_status write_first(struct zf_trainer *t, const struct zf_run_iden
 {
     char *text = t->resume ? strdup(t->resume->run_cfg) : zf_resume_text(t->o);
     json_t *first = t->resume ? zf_resume_entry(t->resume, t) : zf_run_start_entry(who, t->setup->steps);
-    bool whole = text && first && !json_object_update_new(first, json_pack("{ss ss}", "asked", asked, "run_cfg", text));
+    bool whole = text && first &&
+                 !json_object_update_new(
+                     first, json_pack("{ss ss ss*}", "asked", asked, "run_cfg", text, "before", t->takeover[0] ? t->takeover : NULL));
     if (whole && !t->resume) snprintf(t->id, sizeof t->id, "%s", json_string_value(json_object_get(first, "run")));
     enum zf_status s = whole ? zf_journal_append(t->journal, json_incref(first), e) : zf_fail_memory(e, t->run);
     json_decref(first);
@@ -165,6 +168,10 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     t->place = open(t->run, O_PATH | O_DIRECTORY | O_CLOEXEC);
     if (facts.state != (t->resume ? ZF_RUNDIR_OURS : ZF_RUNDIR_NEW) || (t->resume && facts.attempts + 1 != t->resume->attempt))
         return zf_fail(e, ZF_BUSY, t->run, "another trainer began a run there a moment ago; nothing of it was touched");
+    zf_lock_tell_death(t->lock);
+    if (t->resume && !facts.ended[0] && !t->takeover[0])
+        snprintf(t->takeover, sizeof t->takeover,
+                 "the attempt before this one ended without a clean stop, and its lock is gone or empty: how, nobody knows");
     ZF_TRY(zf_journal_open(&t->journal, t->run, e));
     snprintf(t->id, sizeof t->id, "%s", facts.run);
     ZF_TRY(write_first(t, who, asked, e)); /* first of all: it makes the directory ours */
@@ -226,21 +233,73 @@ static const char *end_text(const struct zf_trainer *t, enum zf_end end, char *b
         [ZF_END_PATIENCE] = "validation did not improve any more (patience)",
         [ZF_END_SIGNAL] = "a signal asked to end; a step that was not complete is dropped",
         [ZF_END_COMMAND] = "a command asked to end",
-        [ZF_END_TIME] = "max_time is over",
+        [ZF_END_TIME] = NULL,
         [ZF_END_NONFINITE] = NULL,
     };
+    if (end == ZF_END_TIME) return zf_deadline_text(t, buffer, size);
     if (end != ZF_END_NONFINITE) return texts[end];
     zf_nonfinite_why(t, t->ill, t->answered, buffer, size);
     return buffer;
 }
 
+static bool is_now(const struct zf_trainer *t, const struct zf_moment *m)
+{
+    return m->step == t->step && m->drains == t->drains;
+}
+
+static bool is_saved(const struct zf_trainer *t)
+{
+    return t->save.path && is_now(t, &t->save.moment);
+}
+
+static bool is_exported(const struct zf_trainer *t)
+{
+    return t->exported && is_now(t, &t->exported_at);
+}
+
+static enum zf_status export_once(struct zf_trainer *t, struct zf_err *e)
+{
+    return zf_trainer_export(t, false, e);
+}
+
+/* What is written last has no later: as long as `grace` and the job last, somebody may make room. A journal that failed after it is whole
+ * is not waited for. */
+static enum zf_status insist(struct zf_trainer *t, enum zf_status (*write)(struct zf_trainer *, struct zf_err *),
+                             bool (*whole)(const struct zf_trainer *), struct zf_err *e)
+{
+    const double from = zf_clock();
+    char text[32];
+    for (bool told = false;; told = true) {
+        enum zf_status s = write(t, e);
+        double left = fmin(t->o->grace - (zf_clock() - from), zf_deadline_left(t));
+        if (!s && told) zf_record_text(t, "note", "now it could be written");
+        if (s != ZF_IO || left <= 0 || whole(t)) return s;
+        if (!told)
+            zf_record_text(t, "warning", "%s: %s; it is tried again every second for %s (grace)", e->where, e->message,
+                           zf_duration_text(left, text, sizeof text));
+        nanosleep(&(struct timespec){.tv_sec = left >= 1, .tv_nsec = left >= 1 ? 0 : (long)(left * 1e9)}, NULL);
+        ZF_TRY(zf_lock_beat(t->lock, t->step, e));
+    }
+}
+
+/* What the next start does, as things are. */
+static const char *next_start(const struct zf_trainer *t, char *text, size_t size)
+{
+    const char *path = t->save.path ? t->save.path : t->resume ? t->resume->path : NULL;
+    if (path)
+        snprintf(text, size, "the next start goes on from %s, step %" PRIu64, path, t->save.moment.step);
+    else
+        snprintf(text, size, "there is no checkpoint yet, and the next start begins again");
+    return text;
+}
+
 static enum zf_status last_save(struct zf_trainer *t, struct zf_err *e)
 {
-    enum zf_status s = zf_trainer_save(t, e);
-    if (!s || s == ZF_NUMERIC) return s;
+    char next[600];
+    enum zf_status s = insist(t, zf_trainer_save, is_saved, e);
+    if (!s || s == ZF_NUMERIC || s == ZF_BUSY) return s;
     const struct zf_err why = *e;
-    if (!t->save.moment.drains) return zf_fail(e, s, why.where, "%s; there is no checkpoint to go on from", why.message);
-    return zf_fail(e, s, why.where, "%s; the next start goes on from step %" PRIu64, why.message, t->save.moment.step);
+    return zf_fail(e, s, why.where, "%s; %s", why.message, next_start(t, next, sizeof next));
 }
 
 /* Whatever cannot be saved because it is not finite: the weights may be, and if not their export names the one that is not. */
@@ -248,9 +307,9 @@ static enum zf_status save_and_export(struct zf_trainer *t, bool ill, struct zf_
 {
     enum zf_status saved = ill && t->save.moment.step == t->step ? ZF_OK : last_save(t, e), s = saved;
     struct zf_err why = *e;
-    if (!saved || saved == ZF_NUMERIC) s = zf_trainer_export(t, false, e);
+    if (!saved || saved == ZF_NUMERIC) s = insist(t, export_once, is_exported, e);
     if (!s && saved) zf_record_text(t, "warning", "the weights are exported; the state was not saved: %s", why.message);
-    if (s && s != ZF_NUMERIC) s = e->code = ZF_IO;
+    if (s && s != ZF_NUMERIC && s != ZF_BUSY) s = e->code = ZF_IO;
     return s;
 }
 
@@ -270,6 +329,7 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     bool ill = end == ZF_END_NONFINITE;
     if (text && !ill) zf_record_text(t, "note", "%s", text);
     enum zf_status s = save_and_export(t, ill, e);
+    if (s == ZF_BUSY) return s; /* the directory is another trainer's */
     if (s || ill) {
         zf_nonfinite_done(t, s ? e : NULL, done, sizeof done);
         zf_record_text(t, "error", "%s%s%s", ill ? text : "", ill ? "; " : "", done);
@@ -286,20 +346,35 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     return ends[end].status == ZF_OK ? ZF_OK : zf_fail(e, ends[end].status, t->run, "%s", text);
 }
 
-/* The device failed or memory did. Masters are of one step, but where the failure came between their updates: that is said. */
+/* The device failed, or memory did, or the data. What is whole is saved: the state as it was after the last step, unless the failure came
+ * when a step's gradients had begun to change it. */
 static void broken_run(struct zf_trainer *t, const struct zf_err *why)
 {
     struct zf_err e;
-    zf_record_text(t, "error", "%s: %s", why->where, why->message);
+    char next[600];
+    zf_record_text(t, "error", "%s%s%s", why->where, why->where[0] ? ": " : "", why->message);
     if (t->broken) { /* a checkpoint could not be read to its end */
         zf_record_text(t, "note", "checkpoints are as they were; the next start goes on from the newest that can be read");
         zf_record_end(t, "error", why->code);
         return;
     }
-    if (t->pipeline.torn)
-        zf_record_text(t, "warning",
-                       "it came while step %" PRIu64 " was applied: parts of the exported model may be a step older than others",
-                       t->step + 1);
+    bool whole = !t->half && !t->pipeline.torn;
+    enum zf_status s = ZF_OK;
+    if (!whole) t->save.wishes = 0; /* one that is under way has its own copy; another could not be begun */
+    if (whole)
+        s = zf_trainer_save(t, &e);
+    else
+        zf_save_end(t);
+    if (s == ZF_BUSY) return;
+    next_start(t, next, sizeof next);
+    if (!whole)
+        zf_record_text(t, "warning", "it came while step %" PRIu64 " was applied, and its state cannot be saved%s; %s", t->step + 1,
+                       t->pipeline.torn ? "; parts of the exported model may be a step older than others" : "", next);
+    else if (s)
+        zf_record_text(t, "warning", "the state of step %" PRIu64 " could not be saved: %s%s%s; %s", t->step, e.where,
+                       e.where[0] ? ": " : "", e.message, next);
+    else
+        zf_record_text(t, "note", "the state is whole and saved; %s", next);
     if (zf_trainer_export(t, false, &e)) zf_err_print(NULL, &e);
     zf_record_end(t, "error", why->code);
 }
@@ -345,9 +420,9 @@ static enum zf_status check_disk(const struct zf_setup *s, const char *run, stru
 static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who,
                             const struct zf_resume *resume, const char *asked, const struct zf_train_how *how, struct zf_err *e)
 {
-    struct zf_trainer t = {
-        .setup = setup, .o = o, .stop = how->stop, .usr1 = how->usr1, .run = run, .resume = resume, .place = -1, .began = zf_clock()};
-    t.started = t.save.at = t.began;
+    struct zf_trainer t = {.setup = setup, .o = o, .stop = how->stop, .usr1 = how->usr1, .run = run, .resume = resume, .place = -1};
+    t.started = t.save.at = zf_clock();
+    t.deadline.began = how->began;
     enum zf_end end = ZF_END_DONE;
     char unheard[768] = "";
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
@@ -370,6 +445,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
         if (t.takeover[0]) zf_record_text(&t, "note", "%s", t.takeover);
         for (size_t i = 0; i < setup->notes.count; i++)
             zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
+        zf_deadline_open(&t);
         zf_watch_open(&t);
         t.profile.data_cpu = setup->data_cpu;
         s = zf_trainer_loop(&t, &end, e);

@@ -7,6 +7,7 @@
 struct zf_train_how {
     const volatile int *stop;                    /* becomes nonzero when a signal asks to end */
     const volatile int *usr1;                    /* another value than before: a checkpoint is asked for */
+    double began;                                /* clock: when the program was started */
     const char *checkpoint;                      /* to go on from; NULL: the newest that is whole */
     bool take_over;                              /* from a trainer on another machine, whatever its state */
     void (*started)(void *ctx, const char *run); /* once the run exists; what stdout says from then on is trainer.log's. May be NULL */

@@ -7,6 +7,7 @@
 #include "core/pipeline/state.h"
 #include "core/optim/schedule.h"
 #include "core/run/choices.h"
+#include "core/run/deadline.h"
 #include "core/run/pace.h"
 #include "core/run/profile.h"
 #include "core/run/resume.h"
@@ -42,7 +43,7 @@ struct zf_trainer {
     char id[40];                    /* the run's, whatever its directory is called */
     int place;                      /* itself, wherever it is moved; -1: not known */
     struct zf_lock *lock;
-    char takeover[512]; /* how the trainer ended whose lock was taken over; empty: there was none */
+    char takeover[768]; /* how the attempt before this one ended; empty: in order, or there was none */
     struct zf_journal *journal;
     struct zf_session *session;
     struct zf_metrics *metrics;
@@ -52,7 +53,6 @@ struct zf_trainer {
     } lost;
     struct zf_plain plain;
     FILE *log;      /* RUN/trainer.log; NULL: it could not be opened */
-    double began;   /* clock: this process' training */
     double started; /* clock: the run's, as if there had been no time between attempts */
 
     struct zf_device *device;
@@ -68,6 +68,7 @@ struct zf_trainer {
     struct zf_profile profile;
     struct zf_watch watch;
     struct zf_pace pace;
+    struct zf_deadline deadline;
 
     uint64_t step;            /* completed */
     uint64_t skipped, in_row; /* steps that were not applied; the newest of them without a good one between */
@@ -102,6 +103,7 @@ struct zf_trainer {
     char *exported;  /* the newest export of this process, NULL: none; owned */
     struct zf_moment exported_at, validated_at;
     struct zf_moment judged_at; /* validated, and the best one and patience told of it */
+    bool half;                  /* the last gradients of a step have begun to change the state, and it has not ended */
     bool told_zero_loss;
     bool broken;   /* what is in memory is of no step: there is nothing to save or export */
     bool ill;      /* paused because a step was not finite */
@@ -126,7 +128,7 @@ struct zf_valid_record {
 /* loop.c */
 enum zf_end { ZF_END_DONE, ZF_END_PATIENCE, ZF_END_SIGNAL, ZF_END_COMMAND, ZF_END_TIME, ZF_END_NONFINITE };
 enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf_err *e);
-/* Between two pieces of work: a sign of life, and an ear for signals (ZF_STOPPED). */
+/* Between two pieces of work: a sign of life, an ear for signals and an eye on the clock (ZF_STOPPED). */
 enum zf_status zf_trainer_between(void *trainer, struct zf_err *e);
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e);
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);

@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/plan/memory.h"
+#include "core/session/lock_impl.h"
 #include "core/telemetry/jsonl.h"
 
 #include <errno.h>
@@ -17,14 +18,6 @@
 #include <unistd.h>
 
 enum { RECORD = 2048 }; /* one page at most: a reader on the same machine sees the old or the new one */
-
-struct zf_lock {
-    int fd;
-    char *path;
-    struct zf_lock_record me;
-    double last_beat; /* zf_clock */
-    bool due;         /* what the record says has changed */
-};
 
 static void read_word(const char *path, char *out, size_t size)
 {
@@ -42,7 +35,7 @@ static void printable(char *out, size_t size, const char *s)
         if (*out <= ' ' || *out > '~' || *out == '"' || *out == '\\') *out = '?';
 }
 
-static void read_host(struct zf_lock_record *r)
+void zf_lock_read_host(struct zf_lock_record *r)
 {
     char name[256] = "";
     gethostname(name, sizeof name - 1);
@@ -61,11 +54,15 @@ static long long start_of(long long pid)
     return at ? strtoll(at, NULL, 10) : 0;
 }
 
+static const struct zf_lock_record nobody = {.peak_bytes = -1, .limit_bytes = -1, .resident_bytes = -1, .oom_kills = -1};
+
 static void describe_me(struct zf_lock_record *r, const struct zf_lock_options *o)
 {
     static const char *const jobs[] = {"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "OAR_JOB_ID", "JOB_ID"};
-    *r = (struct zf_lock_record){.pid = getpid(), .started = zf_wall_clock(), .peak_bytes = -1, .limit_bytes = -1, .oom_kills = -1};
-    read_host(r);
+    *r = nobody;
+    r->pid = getpid();
+    r->started = zf_wall_clock();
+    zf_lock_read_host(r);
     r->pid_start = start_of(r->pid);
     for (size_t i = 0; i < sizeof jobs / sizeof *jobs && !r->job[0]; i++)
         if (getenv(jobs[i])) printable(r->job, sizeof r->job, getenv(jobs[i]));
@@ -74,19 +71,31 @@ static void describe_me(struct zf_lock_record *r, const struct zf_lock_options *
     if (kills != SIZE_MAX) r->oom_kills = (double)kills;
 }
 
+static double resident(void)
+{
+    unsigned long long pages = 0;
+    FILE *f = fopen("/proc/self/statm", "re");
+    if (f && fscanf(f, "%*u %llu", &pages) != 1) pages = 0;
+    if (f) fclose(f);
+    return pages ? (double)pages * (double)sysconf(_SC_PAGESIZE) : -1;
+}
+
 static int write_record(struct zf_lock *l)
 {
     struct zf_lock_record *r = &l->me;
     struct rusage use;
-    char text[RECORD + 1];
+    char text[RECORD + 1], head[ZF_LOCK_HEAD + 1] = "";
     r->heartbeat = zf_wall_clock();
+    r->resident_bytes = resident();
     if (!getrusage(RUSAGE_SELF, &use)) r->peak_bytes = (double)use.ru_maxrss * 1024;
     int n = snprintf(
         text, sizeof text,
-        "{\"host\":\"%s\",\"pid\":%lld,\"pid_start\":%lld,\"boot_id\":\"%s\",\"job\":\"%s\",\"started\":%.3f,\"heartbeat\":%.3f,"
-        "\"step\":%llu,\"peak_bytes\":%.0f,\"limit_bytes\":%.0f,\"oom_kills\":%.0f,\"file_lock\":%s,\"paused\":%s,\"socket\":\"%s\"}",
-        r->host, r->pid, r->pid_start, r->boot_id, r->job, r->started, r->heartbeat, (unsigned long long)r->step, r->peak_bytes,
-        r->limit_bytes, r->oom_kills, r->file_lock ? "true" : "false", r->paused ? "true" : "false", r->socket);
+        "%s\"host\":\"%s\",\"pid\":%lld,\"pid_start\":%lld,\"boot_id\":\"%s\",\"job\":\"%s\",\"started\":%.3f,\"heartbeat\":%.3f,"
+        "\"step\":%llu,\"peak_bytes\":%.0f,\"resident_bytes\":%.0f,\"limit_bytes\":%.0f,\"oom_kills\":%.0f,\"file_lock\":%s,\"paused\":%s,"
+        "\"socket\":\"%s\"}",
+        zf_lock_head(head, r->signal, r->signal ? r->step : 0), r->host, r->pid, r->pid_start, r->boot_id, r->job, r->started, r->heartbeat,
+        (unsigned long long)r->step, r->peak_bytes, r->resident_bytes, r->limit_bytes, r->oom_kills, r->file_lock ? "true" : "false",
+        r->paused ? "true" : "false", r->socket);
     memset(text + n, ' ', (size_t)(RECORD - n));
     text[RECORD - 1] = '\n';
     ssize_t put = pwrite(l->fd, text, RECORD, 0);
@@ -98,7 +107,7 @@ enum content { EMPTY, OURS, FOREIGN };
 
 static enum content parse_record(struct zf_lock_record *r, const char *text, size_t size)
 {
-    *r = (struct zf_lock_record){.peak_bytes = -1, .limit_bytes = -1, .oom_kills = -1};
+    *r = nobody;
     size_t used = 0;
     while (used < size && (!text[used] || strchr(" \n\t\r", text[used]))) used++;
     if (used == size) return EMPTY; /* zeros after a power cut, too */
@@ -106,7 +115,8 @@ static enum content parse_record(struct zf_lock_record *r, const char *text, siz
     double pid = zf_json_number(v, "pid", -1);
     enum content c = v && zf_json_text(v, "host", NULL) && pid >= 1 && pid < 1e15 ? OURS : FOREIGN;
     if (c == OURS) {
-        double step = zf_json_number(v, "step", 0), start = zf_json_number(v, "pid_start", 0);
+        double step = fmax(zf_json_number(v, "step", 0), zf_json_number(v, "died_at", 0)), start = zf_json_number(v, "pid_start", 0),
+               number = zf_json_number(v, "signal", 0);
         snprintf(r->host, sizeof r->host, "%s", zf_json_text(v, "host", ""));
         snprintf(r->boot_id, sizeof r->boot_id, "%s", zf_json_text(v, "boot_id", ""));
         snprintf(r->job, sizeof r->job, "%s", zf_json_text(v, "job", ""));
@@ -117,7 +127,9 @@ static enum content parse_record(struct zf_lock_record *r, const char *text, siz
         r->step = step > 0 && step < 1e18 ? (uint64_t)step : 0;
         r->peak_bytes = zf_json_number(v, "peak_bytes", -1);
         r->limit_bytes = zf_json_number(v, "limit_bytes", -1);
+        r->resident_bytes = zf_json_number(v, "resident_bytes", -1);
         r->oom_kills = zf_json_number(v, "oom_kills", -1);
+        r->signal = number >= 1 && number < 1000 ? (int)number : 0;
         r->file_lock = json_is_true(json_object_get(v, "file_lock"));
         r->paused = json_is_true(json_object_get(v, "paused"));
         snprintf(r->socket, sizeof r->socket, "%s", zf_json_text(v, "socket", ""));
@@ -147,7 +159,7 @@ static bool same(const struct zf_lock_record *a, const struct zf_lock_record *b)
 static bool record_alive(const struct zf_lock_record *r, bool file_locks_work)
 {
     struct zf_lock_record here = {0};
-    read_host(&here);
+    zf_lock_read_host(&here);
     bool same_kernel = here.boot_id[0] && !strcmp(here.boot_id, r->boot_id);
     if (same_kernel && file_locks_work && r->file_lock) return false; /* a holder would hold the lock */
     if (same_kernel && !strcmp(here.host, r->host)) {
@@ -161,7 +173,7 @@ static bool record_alive(const struct zf_lock_record *r, bool file_locks_work)
 bool zf_lock_elsewhere(const struct zf_lock_record *r)
 {
     struct zf_lock_record here = {0};
-    read_host(&here);
+    zf_lock_read_host(&here);
     bool same_kernel = here.boot_id[0] && !strcmp(here.boot_id, r->boot_id);
     return r->pid && !same_kernel && (r->boot_id[0] || strcmp(here.host, r->host));
 }
@@ -201,29 +213,6 @@ enum zf_lock_state zf_lock_look(const char *run, struct zf_lock_record *out)
     }
     close(fd);
     return state;
-}
-
-void zf_lock_explain(const struct zf_lock_record *r, uint64_t step, char *buffer, size_t size)
-{
-    char peak[32], limit[32];
-    int n = snprintf(buffer, size, "the trainer (pid %lld on host %s) ended without a clean stop at step %llu", r->pid, r->host,
-                     (unsigned long long)(step > r->step ? step : r->step));
-    size_t used = n > 0 && (size_t)n < size ? (size_t)n : size;
-    if (r->peak_bytes > 0 && r->peak_bytes < 1e18) {
-        used += (size_t)snprintf(buffer + used, size - used, "; peak memory %s", zf_bytes_text((size_t)r->peak_bytes, peak, sizeof peak));
-        if (used > size) used = size;
-        if (r->limit_bytes > 0 && r->limit_bytes < 1e18)
-            used += (size_t)snprintf(buffer + used, size - used, " of a limit of %s",
-                                     zf_bytes_text((size_t)r->limit_bytes, limit, sizeof limit));
-        if (used > size) used = size;
-    }
-    struct zf_lock_record here = {0};
-    read_host(&here);
-    size_t kills = zf_memory_oom_kills("/");
-    if (!strcmp(here.boot_id, r->boot_id) && r->oom_kills >= 0 && kills != SIZE_MAX && (double)kills > r->oom_kills)
-        snprintf(buffer + used, size - used, "; the kernel's out-of-memory killer has acted here since it started");
-    else if (!strcmp(here.host, r->host) && strcmp(here.boot_id, r->boot_id))
-        snprintf(buffer + used, size - used, "; the machine was started anew since");
 }
 
 static enum zf_status busy(const char *path, const struct zf_lock_record *r, bool known, bool locked, struct zf_err *e)
@@ -334,7 +323,8 @@ enum zf_status zf_lock_beat(struct zf_lock *l, uint64_t step, struct zf_err *e)
     if (!l->due && zf_clock() - l->last_beat < ZF_LOCK_BEAT) return ZF_OK;
     l->due = false;
     l->last_beat = zf_clock();
-    if (read_record(l->fd, &now) == OURS && !same(&now, &l->me)) return busy(l->path, &now, true, false, e);
+    l->lost = read_record(l->fd, &now) == OURS && !same(&now, &l->me);
+    if (l->lost) return busy(l->path, &now, true, false, e);
     write_record(l);
     return ZF_OK;
 }
@@ -350,6 +340,7 @@ void zf_lock_release(struct zf_lock *l)
     struct stat here, there;
     struct zf_lock_record now;
     if (!l) return;
+    zf_lock_no_death(l);
     bool mine = read_record(l->fd, &now) == OURS && same(&now, &l->me) && !fstat(l->fd, &here) && !stat(l->path, &there);
     if (mine && here.st_ino == there.st_ino && here.st_dev == there.st_dev) unlink(l->path);
     close(l->fd);

@@ -2,8 +2,8 @@
  *
  * On one kernel an open-file-description lock (fcntl) decides: it ends with the process, however that ends. Between machines the heartbeat
  * decides: younger than ZF_LOCK_FRESH seconds is alive. The record is a fixed-size JSON text that is overwritten in place. It also carries
- * what explains a death afterwards: step, peak memory, limit, kills counted by the kernel. A forked child holds the lock as well: detach
- * first, then acquire. */
+ * what explains a death afterwards: signal, step, memory, its limit, kills counted by the kernel. A forked child holds the lock as well:
+ * detach first, then acquire. */
 #ifndef ZF_SESSION_LOCK_H
 #define ZF_SESSION_LOCK_H
 
@@ -19,10 +19,11 @@ struct zf_lock_record {
     long long pid, pid_start; /* start of the process in clock ticks since boot, against reused numbers */
     double started, heartbeat;
     uint64_t step;
-    double peak_bytes, limit_bytes, oom_kills; /* below 0: not known */
-    bool file_lock;                            /* the holder could lock the file: then an unlocked one means death */
-    char socket[108];                          /* where it listens; "": nowhere, or not yet */
-    bool paused;                               /* it takes no steps until somebody says so */
+    double peak_bytes, resident_bytes, limit_bytes, oom_kills; /* below 0: not known */
+    int signal;                                                /* that it died of, after `step` steps; 0: none was seen */
+    bool file_lock;                                            /* the holder could lock the file: then an unlocked one means death */
+    char socket[108];                                          /* where it listens; "": nowhere, or not yet */
+    bool paused;                                               /* it takes no steps until somebody says so */
 };
 
 enum zf_lock_state { ZF_LOCK_NONE, ZF_LOCK_LIVE, ZF_LOCK_DEAD };
@@ -55,7 +56,15 @@ enum zf_status zf_lock_beat(struct zf_lock *l, uint64_t step, struct zf_err *e);
 void zf_lock_paused(struct zf_lock *l, bool paused);
 void zf_lock_release(struct zf_lock *l); /* removes the file; NULL is fine */
 
+/* From here to its release: a signal that ends this process is put into the record and onto stderr first. What has a handler already has
+ * that one called afterwards. One lock a process. */
+void zf_lock_tell_death(struct zf_lock *l);
+/* For a handler that ends the process itself. */
+void zf_lock_died(int number);
+
 /* "the trainer (pid 7 on host h) ended without a clean stop at step 41; peak memory 3.10 GiB of a limit of 4.00 GiB". */
 void zf_lock_explain(const struct zf_lock_record *r, uint64_t step, char *buffer, size_t size);
+/* Seen from a machine: its host, boot_id and oom_kills. */
+void zf_lock_explain_here(const struct zf_lock_record *r, uint64_t step, const struct zf_lock_record *here, char *buffer, size_t size);
 
 #endif

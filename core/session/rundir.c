@@ -97,7 +97,7 @@ static void read_entries(struct zf_run_facts *out, const json_t *entries)
     out->finished = !strcmp(out->ended, "done");
 }
 
-enum zf_status zf_rundir_look(struct zf_run_facts *out, const char *run, const struct zf_run_identity *who, struct zf_err *e)
+static enum zf_status look(struct zf_run_facts *out, const char *run, const struct zf_run_identity *who, struct zf_err *e)
 {
     struct stat st;
     char seed[24];
@@ -139,6 +139,13 @@ enum zf_status zf_rundir_look(struct zf_run_facts *out, const char *run, const s
     free(journal);
     free(metrics);
     return s;
+}
+
+enum zf_status zf_rundir_look(struct zf_run_facts *out, const char *run, const struct zf_run_identity *who, struct zf_err *e)
+{
+    ZF_TRY(look(out, run, who, e));
+    /* a trainer that has just begun there: its journal came after it was looked for, and before the directory was read */
+    return out->state == ZF_RUNDIR_FOREIGN ? look(out, run, who, e) : ZF_OK;
 }
 
 enum zf_status zf_rundir_claim(struct zf_run_facts *out, const char *run, const struct zf_run_identity *who, struct zf_err *e)

@@ -1,9 +1,11 @@
 /* Stands before the calls with which files are written and read: kills the program in the middle of one, or makes one fail. For tests of
- * what a crash, a full disk and a bad one leave behind.
+ * what a crash, a full disk and a machine without memory leave behind.
  *
  *   ZF_FAULT = "WHAT|FILE|CALL|FROM|TO|TEXT"   WHAT: kill, late (the same, when the checkpoint that is
  *                                              being written is whole), term (SIGTERM, and the call goes
- *                                              on), or the number of an error; FILE: part of the path; CALL: write, sync, rename, read,
+ *                                              on), thread or memory (the next thread is refused, or room
+ *                                              for ZF_FAULT_ROOM elements, or from a MiB on bytes), or the
+ *                                              number of an error; FILE: part of the path; CALL: write, sync, rename, read,
  *                                              any; the FROM-th to the TO-th of such calls; TEXT: of a write, what is in it
  *   ZF_FAULT_FREE = BYTES                      what statvfs says is free */
 #ifndef _GNU_SOURCE
@@ -13,13 +15,17 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <limits.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
+
+static atomic_int no_thread, no_memory;
 
 /* The thread that writes checkpoints has ended. */
 static void await_checkpoint(void)
@@ -50,6 +56,8 @@ static int wanted(const char *call, const char *path, const void *data, size_t s
     int n = atomic_fetch_add(&count, 1) + 1;
     if (n < from || n > to) return 0;
     if (!strcmp(what, "term")) kill(getpid(), SIGTERM);
+    if (!strcmp(what, "thread")) atomic_store(&no_thread, 1);
+    if (!strcmp(what, "memory")) atomic_store(&no_memory, 1);
     if (!strcmp(what, "late")) await_checkpoint();
     return !strcmp(what, "kill") || !strcmp(what, "late") ? -1 : atoi(what);
 }
@@ -122,4 +130,39 @@ int statvfs64(const char *path, struct statvfs64 *out)
     int failed = ((int (*)(const char *, struct statvfs64 *))dlsym(RTLD_NEXT, "statvfs64"))(path, out);
     if (!failed && room) out->f_bavail = strtoull(room, NULL, 10) / out->f_frsize;
     return failed;
+}
+
+int pthread_create(pthread_t *out, const pthread_attr_t *how, void *(*body)(void *), void *arg)
+{
+    int (*next)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *) =
+        (int (*)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *))dlsym(RTLD_NEXT, "pthread_create");
+    return atomic_exchange(&no_thread, 0) ? EAGAIN : next(out, how, body, arg);
+}
+
+/* The first after it was asked for that is as large as that. */
+static int refused(size_t least, size_t most)
+{
+    const char *room = atomic_load(&no_memory) ? getenv("ZF_FAULT_ROOM") : NULL;
+    size_t wanted = room ? strtoul(room, NULL, 10) : 0;
+    return room && least <= wanted && wanted <= most && atomic_exchange(&no_memory, 0);
+}
+
+void *mmap(void *at, size_t size, int protection, int flags, int fd, off_t offset)
+{
+    void *(*next)(void *, size_t, int, int, int, off_t) = (void *(*)(void *, size_t, int, int, int, off_t))dlsym(RTLD_NEXT, "mmap");
+    enum { PAGES = 1 << 20 };
+    if (!refused(PAGES, size)) return next(at, size, protection, flags, fd, offset);
+    errno = ENOMEM;
+    return MAP_FAILED;
+}
+
+void *calloc(size_t count, size_t size)
+{
+    static void *(*next)(size_t, size_t);
+    static int looking;
+    if (refused(count, count)) return NULL;
+    if (!next && looking) return NULL; /* of dlsym itself, which does without */
+    looking = 1;
+    if (!next) next = (void *(*)(size_t, size_t))dlsym(RTLD_NEXT, "calloc");
+    return next(count, size);
 }

@@ -228,9 +228,12 @@ def test_from_another_folder(folder):
 def test_auto_repeats_its_decisions(folder):
     """They come from clocks: what was decided after the checkpoint is taken from the journal, as far as the run had come."""
     slow = {"data": {"sequence_length": 128}, "model": {"hidden": 48, "ffn": 96, "context": 128}, "train": {"steps": 60, "batch_size": 4, "learning_rate": "1e-3"}}
-    path, out = setting(folder, **slow, zenflow={"update_interval": "auto"}, checkpoint={"save_every": 5, "keep": 100})
-    killed(path, env=at_step(50))
-    decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
+    for n in range(5):  # on a busy machine there may be nothing to decide
+        path, out = setting(folder, f"out{n}", **slow, zenflow={"update_interval": "auto"}, checkpoint={"save_every": 5, "keep": 100})
+        killed(path, env=at_step(50))
+        decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
+        if decided:
+            break
     expect(decided, "no decision in 50 steps")
     before = {x[0]: x for x in course(out)}
     killed(path, "--resume", save_of(out, 5), env=at_step(8))
@@ -620,7 +623,7 @@ def test_a_second_interrupt_ends_at_once(folder):
     expect(p.returncode == 130, p.returncode, p.stderr.read())
     expect(saves(out) == ["first.zfc"], saves(out))
     done = h.run(path, "--set", "compression_level=1", "--set", "max_time=0.01s", program=h.TRAINER, code=5)
-    expect("first.zfc" in done.stdout and "ended without a clean stop" in done.stdout, done.stdout)
+    expect("first.zfc" in done.stdout and re.search("ended without a clean stop at step .* by signal 2 ", done.stdout), done.stdout)
 
 
 ENOSPC = 28
@@ -641,7 +644,7 @@ def test_a_full_disk_costs_a_checkpoint_not_the_run(folder):
         same(out, whole, call)
     # the last one fails: exit 7, and the one before is gone on from
     path, out = setting(folder, "last")
-    done = h.run(path, program=h.TRAINER, env=fault(ENOSPC, "step-00000014.zfc.tmp", "write"), code=7)
+    done = h.run(path, "--set", "grace=0.2s", program=h.TRAINER, env=fault(ENOSPC, "step-00000014.zfc.tmp", "write", 1, 1000), code=7)
     expect("step-00000014.zfc" in done.stderr and "No space left" in done.stderr and "step 12" in done.stderr, done.stderr)
     expect(h.metrics(out)[-1]["reason"] == "error" and h.metrics(out)[-1]["code"] == 7, h.metrics(out)[-1])
     expect("step-00000012.zfc, step 12" in go_on(path).stdout, "goes on")
@@ -652,7 +655,7 @@ def test_free_space_is_looked_at_before(folder):
     whole = uninterrupted(folder)
     path, out = setting(folder)
     none = {**fault(0, "nothing"), "ZF_FAULT_FREE": str(200 << 10)}  # enough for the export alone
-    done = h.run(path, program=h.TRAINER, env=none, code=7)
+    done = h.run(path, "--set", "grace=0.2s", program=h.TRAINER, env=none, code=7)
     warnings = [m["text"] for m in h.metrics(out, "warning")]
     expect(warnings and re.search(r"unsaved since step 0: .* about [0-9.]+ \wiB are needed, and [0-9.]+ \wiB are free", warnings[0]), warnings, done.stderr)
     expect(not os.listdir(os.path.join(out, "checkpoints")), "it was begun")

@@ -5,6 +5,8 @@
 #include "core/base/json.h"
 #include "core/session/lock.h"
 
+#include <signal.h>
+#include <stdlib.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -141,9 +143,75 @@ static void P02_killed_holder(void **state)
     char note[512];
     struct zf_lock_record r = {.host = "h", .pid = 7, .step = 9, .peak_bytes = 3 << 20, .limit_bytes = 4 << 20, .oom_kills = -1};
     zf_lock_explain(&r, 5, note, sizeof note);
-    assert_string_equal(
-        note, "the trainer (pid 7 on host h) ended without a clean stop at step 9; peak memory 3.00 MiB of a limit of 4.00 MiB");
+    assert_string_equal(note,
+                        "the trainer (pid 7 on host h) ended without a clean stop at step 9; peak memory 3.00 MiB of a limit of 4.00 MiB");
     for (size_t size = 1; size < sizeof note; size++) zf_lock_explain(&r, 5, note, size); /* never beyond the end */
+}
+
+/* A child that takes the lock, comes to step 41 and dies of a signal, whichever way that comes. */
+static void die_of(int number, const char *words)
+{
+    char text[160];
+    struct zf_lock_record r;
+    int status;
+    pid_t child = fork();
+    if (!child) {
+        struct zf_err e;
+        struct zf_lock *l;
+        if (zf_lock_acquire(&l, root, &ordinary, NULL, 0, &e) || !freopen("/dev/null", "w", stderr)) _exit(1);
+        signal(number, SIG_DFL); /* not the test's own, which would catch it */
+        zf_lock_tell_death(l);
+        if (zf_lock_beat(l, 41, &e)) _exit(1);
+        if (number == SIGABRT) abort();
+        kill(getpid(), number);
+        _exit(1);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == number);
+    assert_int_equal(zf_lock_look(root, &r), ZF_LOCK_DEAD);
+    assert_int_equal(r.signal, number);
+    assert_int_equal(r.step, 41); /* the record itself is of the start */
+    snprintf(text, sizeof text, "ended without a clean stop at step 41 by signal %d (%s)", number, words);
+    zf_lock_release(take(&ordinary, text));
+}
+
+static void died_of_a_signal(void **state)
+{
+    (void)state;
+    die_of(SIGSEGV, "Segmentation fault");
+    die_of(SIGABRT, "Aborted");
+    die_of(SIGFPE, "Floating point exception");
+    zf_lock_died(SIGSEGV); /* nobody holds anything */
+}
+
+/* How it is told, by what was and what is. */
+static void how_it_died(void **state)
+{
+    (void)state;
+    static const struct {
+        struct zf_lock_record was, here;
+        const char *text, *not ;
+    } rows[] = {
+        {{.boot_id = "b", .oom_kills = 2},
+         {.boot_id = "b", .oom_kills = 3},
+         "out-of-memory killer has acted here since it started (1 time)",
+         "kill -9"},
+        {{.boot_id = "b", .oom_kills = 2}, {.boot_id = "b", .oom_kills = 5}, "(3 times)", "kill -9"},
+        {{.boot_id = "b", .oom_kills = 2}, {.boot_id = "b", .oom_kills = 2}, "killed outright, as by kill -9", "out-of-memory"},
+        {{.boot_id = "b", .oom_kills = -1}, {.boot_id = "b", .oom_kills = 9}, "killed outright, as by kill -9", "out-of-memory"},
+        {{.boot_id = "b", .oom_kills = 2, .signal = 7}, {.boot_id = "b", .oom_kills = 2}, "by signal 7", "kill -9"},
+        {{.boot_id = "b", .oom_kills = 2}, {.boot_id = "c", .oom_kills = 9}, "the machine was started anew since", "out-of-memory"},
+        {{.boot_id = "b", .oom_kills = 2}, {.host = "other", .boot_id = "c", .oom_kills = 9}, "at step 3", ";"},
+        {{.boot_id = "b", .oom_kills = -1, .peak_bytes = 3 << 20, .resident_bytes = 2 << 20, .limit_bytes = 4 << 20, .heartbeat = 1},
+         {.boot_id = "b", .oom_kills = -1},
+         "; peak memory 3.00 MiB of a limit of 4.00 MiB; its last sign of life was at 1970-01-01T00:00:01.000Z with 2.00 MiB;",
+         "anew"},
+    };
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        char note[768];
+        zf_lock_explain_here(&rows[i].was, 3, &rows[i].here, note, sizeof note);
+        if (!strstr(note, rows[i].text) || strstr(note, rows[i].not )) fail_msg("row %zu: %s", i, note);
+    }
 }
 
 static void file_system_without_locks(void **state)
@@ -216,7 +284,8 @@ static void what_is_no_lock(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(taken_and_left), T(second_is_refused), T(P02_killed_holder), T(file_system_without_locks),
-                                       T(reused_pid),     T(other_machine),     T(lost_lock),         T(what_is_no_lock)};
+    const struct CMUnitTest tests[] = {T(taken_and_left),   T(second_is_refused), T(P02_killed_holder), T(file_system_without_locks),
+                                       T(died_of_a_signal), T(how_it_died),       T(reused_pid),        T(other_machine),
+                                       T(lost_lock),        T(what_is_no_lock)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

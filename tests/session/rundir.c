@@ -7,6 +7,7 @@
 
 #include <sys/stat.h>
 #include <sys/time.h>
+#include <sys/wait.h>
 
 static const struct zf_run_identity me = {.model = "gpt2 abc", .data = "text def", .seed = 18446744073709551615u};
 
@@ -158,8 +159,35 @@ static void newest(void **state)
     zf_lock_release(l);
 }
 
+/* Whoever looks while another process begins a run sees nothing, or a run: nothing foreign. */
+static void one_that_begins(void **state)
+{
+    (void)state;
+    enum { RUNS = 300 };
+    int go[2];
+    char name[32], c = 0;
+    assert_int_equal(pipe(go), 0);
+    pid_t child = fork();
+    if (!child) close(go[1]); /* a parent that fails is no parent any more */
+    for (int i = 0; !child && i < RUNS && read(go[0], &c, 1) == 1; i++) {
+        snprintf(name, sizeof name, "%d", i);
+        if (mkdir(at(name), 0777)) _exit(1);
+        add(at(name), zf_run_start_entry(&me, 100));
+    }
+    if (!child) _exit(0);
+    for (int i = 0; i < RUNS; i++) {
+        enum zf_rundir_state seen = ZF_RUNDIR_NEW;
+        snprintf(name, sizeof name, "%d", i);
+        assert_int_equal(write(go[1], "x", 1), 1);
+        while (seen == ZF_RUNDIR_NEW && !kill(child, 0)) seen = look(at(name), &me).state;
+        assert_int_equal(seen, ZF_RUNDIR_OURS);
+    }
+    waitpid(child, NULL, 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(new_ones), T(ours), T(P78_another_run), T(P78_foreign_files_survive), T(newest)};
+    const struct CMUnitTest tests[] = {T(new_ones), T(ours),           T(P78_another_run), T(P78_foreign_files_survive),
+                                       T(newest),   T(one_that_begins)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
