@@ -216,13 +216,17 @@ static void cut(struct zf_history *h, uint64_t step)
 
 static bool take_resume(struct zf_history *h, const json_t *line)
 {
-    char text[96];
+    char text[192];
+    const char *by = json_string_value(json_object_get(line, "by")), *user = json_string_value(json_object_get(line, "user"));
     uint64_t step = step_of(line), attempt = zf_history_count(json_object_get(line, "attempt"), 0);
     if (step == UINT64_MAX) return false;
     cut(h, step);
     h->ended = false;
     if (attempt) h->attempt = attempt;
-    if (attempt)
+    if (by) /* `load`: no attempt begins */
+        snprintf(text, sizeof text, "taken to step %llu by load (%.40s%s%.20s)", (unsigned long long)step, user ? user : "",
+                 user && *user ? ", " : "", by);
+    else if (attempt)
         snprintf(text, sizeof text, "goes on from step %llu (attempt %llu)", (unsigned long long)step, (unsigned long long)attempt);
     else
         snprintf(text, sizeof text, "goes on from step %llu", (unsigned long long)step);

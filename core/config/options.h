@@ -178,9 +178,8 @@ const char *zf_option_range(const struct zf_option *row, char *buffer, size_t si
 const char *zf_option_type_name(enum zf_option_type type);
 const char *zf_option_when_name(enum zf_option_when when);
 
-/* What no single option can tell: options that exclude, need or contradict each other, values this version does not have (all added to
- * `errors`), and options that are set but change nothing yet (added to `notes`, which may be NULL). `plan`: for the simulator, which needs
- * neither data nor a learning rate. */
-enum zf_status zf_options_validate(const struct zf_options *o, bool plan, struct zf_err_list *errors, struct zf_err_list *notes);
+/* What no single option can tell: options that exclude, need or contradict each other, values this version does not have. All are
+ * added to `errors`. `plan`: for the simulator, which needs neither data nor a learning rate. */
+enum zf_status zf_options_validate(const struct zf_options *o, bool plan, struct zf_err_list *errors);
 
 #endif

@@ -206,14 +206,11 @@ static const struct limit {
     {ZF_OPT_device, NOT_PLAN, "auto|host", "this version computes on the host only"},
 };
 
-/* Kept, but nothing changes by them yet. */
-static const enum zf_option_id idle[] = {ZF_OPT_keep_weights};
-
 /* Of the options that only a start changes. Any other is part of what a run is. */
-static const enum zf_option_id free_to_change[] = {ZF_OPT_dir,           ZF_OPT_resume,     ZF_OPT_threads,   ZF_OPT_memory_limit, ZF_OPT_epochs,
-                                                   ZF_OPT_micro_batch,   ZF_OPT_recompute,  ZF_OPT_nonfinite, ZF_OPT_max_skips,
-                                                   ZF_OPT_valid_batches, ZF_OPT_patience,   ZF_OPT_keep_best, ZF_OPT_cache,
-                                                   ZF_OPT_tensorboard,   ZF_OPT_trace_steps};
+static const enum zf_option_id free_to_change[] = {ZF_OPT_dir,       ZF_OPT_resume,        ZF_OPT_threads,    ZF_OPT_memory_limit,
+                                                   ZF_OPT_epochs,    ZF_OPT_micro_batch,   ZF_OPT_recompute,  ZF_OPT_nonfinite,
+                                                   ZF_OPT_max_skips, ZF_OPT_valid_batches, ZF_OPT_patience,   ZF_OPT_keep_best,
+                                                   ZF_OPT_cache,     ZF_OPT_tensorboard,   ZF_OPT_trace_steps};
 
 bool zf_option_free_to_change(enum zf_option_id id)
 {
@@ -311,7 +308,7 @@ static void check_limits(const struct zf_options *o, bool plan, struct zf_err_li
     }
 }
 
-enum zf_status zf_options_validate(const struct zf_options *o, bool plan, struct zf_err_list *errors, struct zf_err_list *notes)
+enum zf_status zf_options_validate(const struct zf_options *o, bool plan, struct zf_err_list *errors)
 {
     bool simulated = plan || o->device == ZF_DEVICE_SIM;
     check_two_models(o, errors);
@@ -319,13 +316,5 @@ enum zf_status zf_options_validate(const struct zf_options *o, bool plan, struct
         if (!(simulated && rules[i].scope == NOT_PLAN) && rules[i].broken(o))
             report(o, rules[i].place, rules[i].second, rules[i].sentence, errors);
     check_limits(o, plan, errors);
-    for (size_t i = 0; notes && i < sizeof idle / sizeof *idle; i++) {
-        struct zf_err e;
-        char where[sizeof e.where];
-        if (!given(o, idle[i])) continue;
-        zf_fail(&e, ZF_OK, place_of(o, idle[i], where, sizeof where), "%s is kept but has no effect in this version",
-                zf_option_table[idle[i]].name);
-        zf_err_list_add(notes, &e);
-    }
     return zf_err_list_status(errors);
 }

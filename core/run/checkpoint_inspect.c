@@ -66,7 +66,7 @@ static json_t *tensor_json(const struct zf_ckpt_tensor *t)
 
 static void put_checkpoint_json(const struct zf_ckpt *c, const struct zf_ckpt_damage *damage, bool valid)
 {
-    static const char *const copied[] = {"step", "steps", "time", "program", "dtype", "machine", "trainer"};
+    static const char *const copied[] = {"step", "steps", "time", "program", "dtype", "machine", "trainer", "weights_only"};
     struct sizes n = sizes_of(c);
     struct zf_options options;
     json_t *tensors = json_array(), *damaged = json_array();
@@ -108,6 +108,7 @@ static void put_facts(const struct zf_ckpt *c)
     struct zf_model_config config;
     struct zf_err ignored;
     if (step >= 0) printf("  %-10s %.0f of %.0f\n", "step", step, steps);
+    if (zf_saves_is_weights(info)) printf("  %-10s the weights only (keep_weights): to be exported, not to go on from\n", "has");
     if (zf_json_text(info, "time", NULL))
         zf_show_line(stdout, "  %-10s %s, %s", "written", zf_json_text(info, "time", ""), zf_json_text(info, "program", ""));
     if (machine)
@@ -178,14 +179,16 @@ static enum zf_status look(void *ctx, const char *path, bool left, struct zf_err
     enum zf_status bad = zf_ckpt_open(&c, path, &why);
     bool open = !bad;
     if (open) bad = zf_ckpt_verify(&c, v->pool, NULL, &why);
-    json_t *o = json_pack("{s:s s:I s:b s:b}", "file", path, "bytes", (json_int_t)st.st_size, "left", left, "valid", !bad);
+    bool weights = open && zf_saves_is_weights(c.info);
+    json_t *o = json_pack("{s:s s:I s:b s:b s:b}", "file", path, "bytes", (json_int_t)st.st_size, "left", left, "valid", !bad,
+                          "weights_only", weights);
     if (open && json_object_get(c.info, "step")) json_object_set(o, "step", json_object_get(c.info, "step"));
     if (open && json_object_get(c.info, "time")) json_object_set(o, "time", json_object_get(c.info, "time"));
     if (bad) json_object_set_new(o, "damage", json_string(why.message));
     if (open) zf_ckpt_close(&c);
     if (bad && !v->damaged++) v->first = why;
     if (json_array_append_new(v->list, o)) return zf_fail_memory(e, path);
-    if (bad || left || v->next) return ZF_OK;
+    if (bad || left || weights || v->next) return ZF_OK;
     return (v->next = strdup(path)) ? ZF_OK : zf_fail_memory(e, path);
 }
 
@@ -205,8 +208,10 @@ static void put_overview(const char *run, const struct overview *v, const struct
         const char *damage = zf_json_text(o, "damage", NULL);
         zf_show_line(stdout, "  %s  step %.0f  %s  %s  %s%s%s", name_of(zf_json_text(o, "file", "")), zf_json_number(o, "step", 0),
                      zf_bytes_text((size_t)zf_json_number(o, "bytes", 0), bytes, sizeof bytes), zf_json_text(o, "time", ""),
-                     damage ? "DAMAGED: " : "whole", damage ? damage : "",
-                     json_is_true(json_object_get(o, "left")) ? "  (of steps that the run was taken back from)" : "");
+                     damage                                             ? "DAMAGED: "
+                     : json_is_true(json_object_get(o, "weights_only")) ? "whole, its weights only"
+                                                                        : "whole",
+                     damage ? damage : "", json_is_true(json_object_get(o, "left")) ? "  (of steps that the run was taken back from)" : "");
     }
     if (v->next)
         zf_show_line(stdout, "%s from %s", f->finished ? "the run is over; more steps would go on" : "a start goes on", name_of(v->next));

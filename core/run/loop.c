@@ -356,6 +356,7 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
     *end = ZF_END_DONE;
     for (;;) {
         struct zf_step_record r;
+        uint64_t was = t->step;
         bool over = false, stop = false, last = t->step >= t->setup->steps;
         enum zf_status s = asked_to_stop(t) && !last ? ZF_STOPPED : ZF_OK;
         if (!s && t->owed && !last) s = periodic(t, &over, e); /* an earlier attempt was ended in the middle of it */
@@ -368,6 +369,7 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
             t->answered = stop;
             return ZF_OK;
         }
+        if (!s && last && t->step != was) continue; /* `load` */
         if (!s && t->step >= t->setup->steps && last) break;
         if (!s && t->step >= t->setup->steps) continue; /* there are fewer steps now */
         if (!s && t->owed) {                            /* there are more steps now */

@@ -112,7 +112,7 @@ static void check_files(const struct zf_options *o, struct zf_err_list *errors)
 /* run.cfg, then --set, then what only all options together can tell. Every error is reported. */
 static enum zf_status read_options(struct zf_options *o, struct zf_args *a, const char *path, const char **checkpoint, struct zf_err *e)
 {
-    struct zf_err_list errors = {0}, notes = {0};
+    struct zf_err_list errors = {0};
     const char *set, *resume;
     ZF_TRY(zf_options_init(o, e));
     if (access(path, R_OK) || zf_directory_exists(path))
@@ -136,16 +136,14 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
     else if (resume && !strcmp(resume, "never"))
         o->resume = ZF_RESUME_NEVER;
     *checkpoint = resume && strcmp(resume, "never") != 0 ? resume : NULL;
-    zf_options_validate(o, false, &errors, &notes);
+    zf_options_validate(o, false, &errors);
     zf_policy_check(o, &errors);
     if (!errors.count) zf_session_check_at(o, &errors);
     enum zf_train_start what = ZF_TRAIN_BEGIN;
     if (!errors.count) zf_train_look(o, false, &what, &one); /* a run that is over needs its files no more */
     if (what != ZF_TRAIN_OVER) check_files(o, &errors);
-    for (size_t i = 0; i < notes.count && !errors.count; i++) zf_err_print("note", &notes.list[i]);
     enum zf_status s = errors.count ? print_all(&errors, e) : ZF_OK;
     zf_err_list_free(&errors);
-    zf_err_list_free(&notes);
     return s;
 }
 

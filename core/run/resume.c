@@ -99,12 +99,11 @@ static enum zf_status read_options(struct zf_options *o, const char *text, const
     return s;
 }
 
-/* Of the newest start. Runs of versions that did not keep it: RUN/run.cfg. */
-static const char *text_of_start(const struct zf_resume *r, const char *name)
+/* Of the checkpoint. */
+static enum zf_status text_of_file(const struct zf_resume *r, const char **text, struct zf_err *e)
 {
-    const char *text = NULL;
-    for (size_t i = 0; i < json_array_size(r->entries); i++) text = zf_json_text(json_array_get(r->entries, i), name, text);
-    return text;
+    if ((*text = zf_json_text(r->file.info, "run_cfg", NULL))) return ZF_OK;
+    return zf_fail(e, ZF_FORMAT, r->path, "it does not say under which options it was written (`run_cfg`); another checkpoint is needed");
 }
 
 static enum zf_status merge_all(struct zf_resume *r, struct merge *m, const char *run, struct zf_err *e)
@@ -139,17 +138,15 @@ static enum zf_status merge_all(struct zf_resume *r, struct merge *m, const char
 static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, const char *run, struct zf_err *e)
 {
     char *start = zf_path_join(run, "run.cfg");
-    const char *text = zf_json_text(r->anew ? json_array_get(r->entries, 0) : r->file.info, "run_cfg", NULL);
+    const char *text = NULL;
     struct zf_options then, ran, saved;
     struct merge m = {.of = {o, &then, &ran, &saved}};
-    if (!text) {
-        free(start);
-        return zf_fail(e, ZF_FORMAT, r->anew ? run : r->path,
-                       "it does not say under which options it was written (`run_cfg`); another checkpoint is needed");
-    }
     enum zf_status s = start ? ZF_OK : zf_fail_memory(e, run);
+    if (!s && !r->anew) s = text_of_file(r, &text, e);
+    if (r->anew) text = zf_json_text(json_array_get(r->entries, 0), "run_cfg", NULL); /* never_saved has seen it */
     int read = 0;
-    const char *const texts[] = {text_of_start(r, "asked"), text_of_start(r, "run_cfg"), text};
+    /* runs of versions that did not keep what was asked for: RUN/run.cfg */
+    const char *const texts[] = {zf_json_text(r->start, "asked", NULL), zf_json_text(r->start, "run_cfg", NULL), text};
     const char *const names[] = {start, start, r->anew ? start : r->path};
     for (int i = THEN; !s && i < ACCOUNTS; i++) {
         s = read_options(m.of[i], texts[i - 1], names[i - 1], e);
@@ -164,47 +161,120 @@ static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, c
     return s;
 }
 
+/* One option of those of now becomes what it was when the checkpoint was written. */
+static enum zf_status as_it_was(struct zf_options *wanted, const struct zf_options *then, enum zf_option_id id, FILE *refused,
+                                size_t *count, struct zf_err *e)
+{
+    const struct zf_option *row = &zf_option_table[id];
+    const struct zf_origin by_command = {.kind = ZF_ORIGIN_COMMAND};
+    bool live = row->when != ZF_WHEN_RESTART || (id == ZF_OPT_epochs && !then->steps);
+    char *was = zf_options_get_text(then, id), *is = zf_options_get_text(wanted, id);
+    enum zf_status s = was && is ? ZF_OK : zf_fail_memory(e, "the options");
+    if (!s && strcmp(was, is)) {
+        if (live)
+            s = zf_options_set(wanted, row->name, was, &by_command, e);
+        else if (!zf_option_free_to_change(id))
+            fprintf(refused, "%s%s %s there, %s here", (*count)++ ? ", " : "", row->name, was, is);
+    }
+    free(was);
+    free(is);
+    return s;
+}
+
+static enum zf_status options_then(const struct zf_resume *r, struct zf_options *wanted, const struct zf_options *now, struct zf_err *e)
+{
+    struct zf_options then;
+    const char *text;
+    char *refused = NULL;
+    size_t size, count = 0;
+    ZF_TRY(text_of_file(r, &text, e));
+    ZF_TRY(read_options(&then, text, r->path, e));
+    enum zf_status s = zf_options_copy(wanted, now, e);
+    bool copied = !s;
+    FILE *to = open_memstream(&refused, &size);
+    if (!s && !to) s = zf_fail_memory(e, "the options");
+    for (int i = 0; !s && i < ZF_OPTIONS; i++) s = as_it_was(wanted, &then, (enum zf_option_id)i, to, &count, e);
+    if (to) fclose(to);
+    if (!s && count)
+        s = zf_fail(e, ZF_DIFFERENT, r->path, "%s: that is part of what the run is, so it is no checkpoint of this one", refused);
+    if (s && copied) zf_options_free(wanted);
+    zf_options_free(&then);
+    free(refused);
+    return s;
+}
+
 /* ---- which checkpoint ---- */
 
-static enum zf_status choose(struct zf_resume *r, const char *run, const char *from, struct zf_err *e)
+static enum zf_status choose(struct zf_resume *r, const char *run, const char *from, struct zf_pool *pool, struct zf_err *e)
 {
     if (!from) return zf_saves_newest(&r->file, &r->path, run, zf_saves_warn, NULL, e);
     ZF_TRY(zf_ckpt_open(&r->file, from, e));
-    enum zf_status s = zf_ckpt_verify(&r->file, NULL, NULL, e);
+    enum zf_status s = zf_saves_is_weights(r->file.info)
+                           ? zf_fail(e, ZF_DIFFERENT, from,
+                                     "it has its weights only, as keep_weights asks for, and nothing to go on from; take another one, or "
+                                     "export it and begin a run with --set path=EXPORT --set dir=NAME")
+                           : zf_ckpt_verify(&r->file, pool, NULL, e);
     if (!s && !(r->path = strdup(from))) s = zf_fail_memory(e, from);
     if (s) zf_ckpt_close(&r->file);
     return s;
 }
 
-static enum zf_status check_run(const struct zf_resume *r, const struct zf_run_facts *f, const char *run, struct zf_err *e)
+/* It is of this run, and of which step. */
+static enum zf_status check_run(struct zf_resume *r, const struct zf_run_facts *f, const char *run, struct zf_err *e)
 {
     const char *of = zf_json_text(r->file.info, "run", f->run);
-    if (!strcmp(of, f->run)) return ZF_OK;
-    return zf_fail(e, ZF_DIFFERENT, r->path,
-                   "it is a checkpoint of another run than the one in %s; to train on from its weights export it, and begin a run with "
-                   "--set path=EXPORT --set dir=NAME",
-                   run);
+    double step = zf_json_number(r->file.info, "step", r->anew ? 0 : -1);
+    if (strcmp(of, f->run) != 0)
+        return zf_fail(e, ZF_DIFFERENT, r->path,
+                       "it is a checkpoint of another run than the one in %s; to train on from its weights export it, and begin a run with "
+                       "--set path=EXPORT --set dir=NAME",
+                       run);
+    if (!(step >= 0 && step < 9e15))
+        return zf_fail(e, ZF_FORMAT, r->path, "it does not say of which step it is; another checkpoint is needed");
+    r->step = (uint64_t)step;
+    return ZF_OK;
 }
 
-/* Attempts so far, how far they came, and where the checkpoint stands among what they wrote. */
-static void look_back(struct zf_resume *r, uint64_t last_step)
+/* The journal as it counts where it has `end` entries: what a `load` went back on has not happened, nor has that command. */
+static void forget(json_t *entries, size_t end)
 {
-    const char *slash = r->path ? strrchr(r->path, '/') : NULL, *name = slash ? slash + 1 : r->path ? r->path : "";
+    for (size_t i = json_array_size(entries); i--;) {
+        const json_t *v = json_array_get(entries, i);
+        bool load = i < end && zf_journal_is_load(v);
+        double before = zf_json_number(v, "journal", (double)i);
+        if (i < end && !load) continue;
+        if (load) end = before >= 0 && before < (double)i ? (size_t)before : i;
+        json_array_set_new(entries, i, json_null());
+    }
+}
+
+/* Attempts so far, the newest start, where the checkpoint stands among what was written. */
+static void look_back(struct zf_resume *r)
+{
     r->attempt = 1;
-    r->last_step = last_step;
-    r->written = json_array_size(r->entries);
+    for (size_t i = 0; i < json_array_size(r->entries); i++) {
+        json_t *v = json_array_get(r->entries, i);
+        const char *type = zf_json_text(v, "type", "");
+        if (zf_journal_is_load(v) || (strcmp(type, "start") && strcmp(type, "resume"))) continue;
+        r->attempt++;
+        if (!zf_json_text(v, "run_cfg", NULL)) continue;
+        json_decref(r->start);
+        r->start = json_incref(v);
+    }
+    r->written = r->path ? zf_saves_written(r->entries, r->path, r->file.info) : json_array_size(r->entries);
+    double metrics = zf_json_number(r->file.info, "metrics", 0);
+    if (metrics > 0 && metrics < 9e15) r->metrics = (uint64_t)metrics;
+}
+
+/* How far the run has come, on the way that counts. */
+static uint64_t reached(const struct zf_resume *r, uint64_t last_step)
+{
     for (size_t i = 0; i < json_array_size(r->entries); i++) {
         const json_t *v = json_array_get(r->entries, i);
-        const char *type = zf_json_text(v, "type", ""), *file = zf_json_text(v, "file", "");
         double step = fmax(fmax(zf_json_number(v, "step", 0), zf_json_number(v, "reached", 0)), zf_json_number(v, "from_step", 1) - 1);
-        bool ours = !strcmp(type, "checkpoint") && (slash = strrchr(file, '/')) && !strcmp(slash + 1, name);
-        r->attempt += !strcmp(type, "start") || !strcmp(type, "resume");
-        if (step < 9e15 && (uint64_t)step > r->last_step && strcmp(type, "at") != 0) r->last_step = (uint64_t)step;
-        if (ours && zf_json_number(v, "step", -1) == (double)r->step) r->written = i;
+        if (step < 9e15 && step > (double)last_step && strcmp(zf_json_text(v, "type", ""), "at") != 0) last_step = (uint64_t)step;
     }
-    double written = zf_json_number(r->file.info, "journal", -1), metrics = zf_json_number(r->file.info, "metrics", 0);
-    if (written >= 0 && written < (double)r->written) r->written = (size_t)written; /* its own entry came later, when it was whole */
-    if (metrics > 0 && metrics < 9e15) r->metrics = (uint64_t)metrics;
+    return last_step;
 }
 
 /* It died before its first checkpoint: nothing is lost by beginning again but these steps. */
@@ -223,18 +293,36 @@ enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const c
     struct zf_run_facts f;
     *r = (struct zf_resume){0};
     ZF_TRY(zf_rundir_look(&f, run, NULL, e));
-    ZF_TRY(choose(r, run, from, e));
+    ZF_TRY(choose(r, run, from, NULL, e));
     enum zf_status s = zf_journal_read(&r->entries, run, NULL, e);
     if (!s) r->anew = !r->path && never_saved(r, run);
     if (!s && !r->path && !r->anew) return zf_resume_close(r), ZF_OK;
-    double step = zf_json_number(r->file.info, "step", r->anew ? 0 : -1);
     if (!s) s = check_run(r, &f, run, e);
-    if (!s && (step < 0 || step > 9e15))
-        s = zf_fail(e, ZF_FORMAT, r->path, "it does not say of which step it is; another checkpoint is needed");
     if (!s) {
-        r->step = (uint64_t)step;
-        look_back(r, f.last_step);
+        look_back(r);
+        forget(r->entries, json_array_size(r->entries));
+        r->last_step = reached(r, f.last_step);
         s = merge_options(r, o, run, e);
+    }
+    if (s) zf_resume_close(r);
+    return s;
+}
+
+enum zf_status zf_resume_load(struct zf_resume *r, struct zf_options *wanted, const struct zf_options *now, const char *run,
+                              const char *path, struct zf_pool *pool, struct zf_err *e)
+{
+    struct zf_run_facts f;
+    *r = (struct zf_resume){0};
+    ZF_TRY(zf_rundir_look(&f, run, NULL, e));
+    ZF_TRY(choose(r, run, path, pool, e));
+    enum zf_status s = zf_journal_read(&r->entries, run, NULL, e);
+    if (!s) s = check_run(r, &f, run, e);
+    if (!s) s = options_then(r, wanted, now, e);
+    if (!s) {
+        look_back(r);
+        forget(r->entries, r->written);
+        r->attempt--; /* it is the same */
+        r->last_step = r->step;
     }
     if (s) zf_resume_close(r);
     return s;
@@ -244,6 +332,7 @@ void zf_resume_close(struct zf_resume *r)
 {
     if (r->path) zf_ckpt_close(&r->file);
     json_decref(r->entries);
+    json_decref(r->start);
     json_decref(r->edited);
     free(r->run_cfg);
     free(r->path);
@@ -310,6 +399,8 @@ enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, 
     struct zf_pool *pool = NULL;
     struct zf_device_info device;
     struct zf_save_buffer buffer = {0};
+    if (zf_saves_is_weights(r->file.info))
+        return zf_fail(e, ZF_DIFFERENT, r->path, "it has its weights only, as keep_weights asks for; what is pending is not among them");
     t->device->type->info(t->device, &device);
     enum zf_status s = zf_state_shape(&t->pipeline, json_object_get(r->file.info, "pipeline"), e);
     if (s && s == ZF_FORMAT) {
@@ -415,20 +506,25 @@ json_t *zf_resume_entry(const struct zf_resume *r, const struct zf_trainer *t)
     return o;
 }
 
-void zf_resume_tell(const struct zf_resume *r, struct zf_trainer *t)
+void zf_resume_machine(const struct zf_resume *r, struct zf_trainer *t)
 {
     const json_t *m = json_object_get(r->file.info, "machine");
     struct zf_device_info now;
-    if (r->anew) {
-        zf_record_text(t, "note", "it has no checkpoint yet, and begins again; what was changed by hand is done again");
-        return;
-    }
     t->device->type->info(t->device, &now);
     const char *isa = zf_json_text(m, "instructions", ""), *products = zf_json_text(m, "products", "");
-    zf_record_text(t, "note", "goes on from %s, step %" PRIu64 "%s", r->path, r->step,
-                   r->last_step > r->step ? "; the steps after it are taken again" : "");
     if (strcmp(isa, now.isa) || strcmp(products, now.products))
         zf_record_text(t, "note",
                        "it was written with %s, %s; here it is %s, %s: the run continues, not bit-identical to one that was never stopped",
                        isa, products, now.isa, now.products);
+}
+
+void zf_resume_tell(const struct zf_resume *r, struct zf_trainer *t)
+{
+    if (r->anew) {
+        zf_record_text(t, "note", "it has no checkpoint yet, and begins again; what was changed by hand is done again");
+        return;
+    }
+    zf_record_text(t, "note", "goes on from %s, step %" PRIu64 "%s", r->path, r->step,
+                   r->last_step > r->step ? "; the steps after it are taken again" : "");
+    zf_resume_machine(r, t);
 }

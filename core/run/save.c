@@ -86,6 +86,7 @@ static enum zf_status saving_new(struct zf_trainer *t, const char *name, struct 
     s->level = (int)t->o->compression_level;
     s->threads = device.threads;
     s->keep = (size_t)t->o->keep;
+    s->keep_weights = (size_t)t->o->keep_weights;
     s->journal = t->journal;
     return ZF_OK;
 }

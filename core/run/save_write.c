@@ -134,7 +134,7 @@ void zf_saving_run(struct zf_saving *s)
     if (!copy) s->stalled = s->ended - s->began;
     if (!s->status) {
         s->unwritten = zf_journal_append(s->journal, zf_saving_entry(s), &s->err) != ZF_OK;
-        zf_saves_keep(s->run, s->keep);
+        zf_saves_keep(s->run, s->keep, s->keep_weights);
     }
     s->done = true;
 }

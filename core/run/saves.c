@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,11 +15,18 @@
 #include <time.h>
 #include <unistd.h>
 
+enum form { UNKNOWN, WHOLE, WEIGHTS, BROKEN };
+
 struct save {
     char name[256];
-    long rank;     /* when it was written, by the journal: the higher the newer; 0: not there */
-    bool own_name; /* step-NUMBER.zfc */
+    size_t rank;   /* when its state was taken, by the journal: the higher the newer; 0: not known, it is not of this run */
+    uint64_t step; /* where rank is not 0 */
+    bool own_name; /* step-NUMBER.zfc, of that step */
     bool left;     /* of another course */
+    uint64_t fork; /* the step up to which that was this one; where it is not left its own */
+    size_t link;   /* of the course: the newest with its name; 0: none */
+    size_t before; /* without an entry: how many entries there were when its state was taken */
+    enum form form;
     uint64_t bytes;
     struct timespec time;
 };
@@ -35,10 +43,16 @@ bool zf_saves_is_file(const char *name)
     return n > 4 && !strcmp(name + n - 4, ".zfc");
 }
 
-static bool is_own_name(const char *name)
+bool zf_saves_is_weights(const json_t *info)
 {
-    size_t digits = strncmp(name, "step-", 5) ? 0 : strspn(name + 5, "0123456789");
-    return digits >= 8 && !strcmp(name + 5 + digits, ".zfc");
+    return json_is_true(json_object_get(info, "weights_only"));
+}
+
+static bool is_own_name(const char *name, uint64_t step)
+{
+    char own[64];
+    snprintf(own, sizeof own, "step-%08" PRIu64 ".zfc", step);
+    return !strcmp(name, own);
 }
 
 static int newest_first(const void *a, const void *b)
@@ -56,24 +70,140 @@ static struct save *find(const struct saves *s, const char *name)
     return NULL;
 }
 
+/* ---- which course they are of ---- */
+
+/* What was written, each on the one before it: the run as it went in the end is what comes before its head. */
+struct link {
+    size_t before; /* links are counted from 1; 0: the run's beginning */
+    bool counts;   /* of the run as it went in the end */
+    uint64_t step;
+    const char *name;
+    struct save *file; /* NULL: it is gone */
+};
+
+struct course {
+    struct link *list;
+    size_t count, head;
+};
+
+static const char *name_of(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static uint64_t step_of(const json_t *o)
+{
+    double at = zf_json_number(o, "step", 0);
+    return at >= 1 && at < 9e15 ? (uint64_t)at : 0;
+}
+
+static bool is_type(const json_t *entry, const char *type)
+{
+    return !strcmp(zf_json_text(entry, "type", ""), type);
+}
+
+static void add_link(struct course *c, struct save *file, const char *name, uint64_t step, size_t rank)
+{
+    c->list[c->count++] = (struct link){.before = c->head, .step = step, .name = name, .file = file};
+    c->head = c->count;
+    if (!file) return;
+    file->link = c->head;
+    file->rank = rank;
+    file->step = step;
+    file->own_name = is_own_name(file->name, step);
+}
+
+/* Taken to a checkpoint, of whatever course, or to a step of this one. */
+static void go_to(struct course *c, const char *name, uint64_t step)
+{
+    for (size_t i = c->count; i && name; i--)
+        if (c->list[i - 1].step == step && !strcmp(c->list[i - 1].name, name)) {
+            c->head = i;
+            return;
+        }
+    while (c->head && c->list[c->head - 1].step > step) c->head = c->list[c->head - 1].before;
+}
+
+size_t zf_saves_written(const json_t *entries, const char *path, const json_t *info)
+{
+    size_t n = json_array_size(entries), i = n;
+    const json_t *told = json_object_get(info, "journal");
+    const char *time = zf_json_text(info, "time", "");
+    if (json_is_integer(told) && json_integer_value(told) >= 0)
+        return (uint64_t)json_integer_value(told) < n ? (size_t)json_integer_value(told) : n;
+    for (; i; i--) {
+        const json_t *v = json_array_get(entries, i - 1);
+        if (is_type(v, "checkpoint") && step_of(v) == step_of(info) && !strcmp(name_of(zf_json_text(v, "file", "")), name_of(path)))
+            return i - 1;
+    }
+    for (i = n; *time && i && strcmp(zf_json_text(json_array_get(entries, i - 1), "time", ""), time) > 0;) i--;
+    return i;
+}
+
+/* One that no entry tells of: its trainer died before it could write one. By what is in the file. */
+static void place(const struct saves *s, struct save *x, const json_t *entries)
+{
+    struct zf_ckpt c;
+    struct zf_err ignored;
+    const char *run = zf_json_text(json_array_get(entries, 0), "run", NULL);
+    char *path = zf_path_join(s->folder, x->name);
+    if (path && run && !zf_ckpt_open(&c, path, &ignored)) {
+        x->form = zf_saves_is_weights(c.info) ? WEIGHTS : WHOLE;
+        if (!strcmp(zf_json_text(c.info, "run", ""), run) && json_is_number(json_object_get(c.info, "step"))) {
+            x->before = zf_saves_written(entries, path, c.info);
+            x->step = step_of(c.info);
+            x->rank = 1; /* for now: it has its place */
+        }
+        zf_ckpt_close(&c);
+    }
+    free(path);
+}
+
+static void add_placed(struct saves *s, struct course *c, size_t before)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (s->list[i].rank && !s->list[i].link && s->list[i].before == before)
+            add_link(c, &s->list[i], s->list[i].name, s->list[i].step, 2 * before + 1);
+}
+
+static void find_left(struct saves *s, struct course *c)
+{
+    for (size_t i = c->head; i; i = c->list[i - 1].before) c->list[i - 1].counts = true;
+    for (size_t k = 0; k < s->count; k++) {
+        struct save *x = &s->list[k];
+        size_t i = x->link;
+        x->left = i && !c->list[i - 1].counts;
+        while (i && !c->list[i - 1].counts) i = c->list[i - 1].before;
+        x->fork = i ? c->list[i - 1].step : 0;
+    }
+}
+
 static void take_journal(struct saves *s, const json_t *entries)
 {
-    uint64_t *step = calloc(s->count + 1, sizeof *step);
-    for (size_t i = 0; step && i < json_array_size(entries); i++) {
+    size_t n = json_array_size(entries);
+    struct course c = {.list = calloc(n + s->count + 1, sizeof *c.list)};
+    bool *known = calloc(s->count + 1, sizeof *known);
+    if (!c.list || !known) goto end;
+    for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(entries, i);
-        const char *type = zf_json_text(v, "type", ""), *file = zf_json_text(v, "file", "");
-        double at = zf_json_number(v, "step", 0);
-        const char *slash = strrchr(file, '/');
-        struct save *x = !strcmp(type, "checkpoint") ? find(s, slash ? slash + 1 : file) : NULL;
-        if (x) {
-            x->rank = (long)i + 1;
-            x->left = false;
-            step[x - s->list] = at >= 0 && at < 9e15 ? (uint64_t)at : 0;
-        }
-        for (size_t k = 0; k < s->count && !strcmp(type, "resume"); k++)
-            if (s->list[k].rank && (double)step[k] > at) s->list[k].left = true;
+        struct save *x = is_type(v, "checkpoint") ? find(s, name_of(zf_json_text(v, "file", ""))) : NULL;
+        if (x) known[x - s->list] = true;
     }
-    free(step);
+    for (size_t i = 0; i < s->count; i++)
+        if (!known[i]) place(s, &s->list[i], entries);
+    for (size_t i = 0; i <= n; i++) {
+        const json_t *v = json_array_get(entries, i);
+        const char *name = name_of(zf_json_text(v, "file", ""));
+        add_placed(s, &c, i);
+        if (is_type(v, "checkpoint")) add_link(&c, find(s, name), name, step_of(v), 2 * i + 2);
+        const char *from = zf_json_text(v, "checkpoint", NULL);
+        if (is_type(v, "resume")) go_to(&c, from ? name_of(from) : NULL, step_of(v));
+    }
+    find_left(s, &c);
+end:
+    free(known);
+    free(c.list);
 }
 
 static void saves_free(struct saves *s)
@@ -103,7 +233,7 @@ static enum zf_status saves_open(struct saves *s, const char *run, struct zf_err
         }
         s->list = grown;
         struct save *x = &s->list[s->count++];
-        *x = (struct save){.own_name = is_own_name(f->d_name), .bytes = (uint64_t)st.st_size, .time = st.st_mtim};
+        *x = (struct save){.bytes = (uint64_t)st.st_size, .time = st.st_mtim};
         strcpy(x->name, f->d_name);
     }
     if (d) closedir(d);
@@ -126,6 +256,11 @@ enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run
         char *at = s.list[i].left ? NULL : zf_path_join(s.folder, s.list[i].name);
         if (!at) continue;
         enum zf_status bad = zf_ckpt_open(out, at, &why);
+        if (!bad && zf_saves_is_weights(out->info)) { /* as it should be: nothing to be told */
+            zf_ckpt_close(out);
+            free(at);
+            continue;
+        }
         if (!bad && (bad = zf_ckpt_verify(out, NULL, NULL, &why))) zf_ckpt_close(out);
         if (bad && note) note(ctx, &why);
         if (bad)
@@ -159,6 +294,49 @@ enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, 
     return status;
 }
 
+/* By its name or its step. NULL: none. */
+static const struct save *called(const struct saves *s, const char *word)
+{
+    char name[sizeof s->list->name];
+    char *end;
+    uint64_t step = strtoull(word, &end, 10);
+    bool number = *word && strspn(word, "0123456789") == strlen(word) && !*end;
+    const struct save *left = NULL, *x;
+    if ((x = find(s, word))) return x;
+    snprintf(name, sizeof name, "%.250s.zfc", word);
+    if ((x = find(s, name))) return x;
+    for (size_t i = 0; number && i < s->count; i++) {
+        x = &s->list[i];
+        if (!x->rank || x->step != step) continue;
+        if (!x->left) return x;
+        if (!left) left = x;
+    }
+    return left;
+}
+
+enum zf_status zf_saves_find(char **path, uint64_t *fork, const char *run, const char *word, struct zf_err *e)
+{
+    struct saves s;
+    *path = NULL;
+    *fork = UINT64_MAX;
+    if (strchr(word, '/')) {
+        if (!zf_file_exists(word)) return zf_fail(e, ZF_USAGE, word, "there is no such file; a checkpoint is expected");
+        return (*path = strdup(word)) ? ZF_OK : zf_fail_memory(e, word);
+    }
+    ZF_TRY(saves_open(&s, run, e));
+    const struct save *x = called(&s, word);
+    char there[800] = "none yet";
+    for (size_t i = 0, n = 0; i < s.count && n + 260 < sizeof there; i++)
+        n += (size_t)snprintf(there + n, sizeof there - n, "%s%.*s", i ? ", " : "", (int)strlen(s.list[i].name) - 4, s.list[i].name);
+    if (x) *path = zf_path_join(s.folder, x->name);
+    if (x && x->link) *fork = x->fork;
+    enum zf_status status = *path ? ZF_OK
+                            : x   ? zf_fail_memory(e, run)
+                                  : zf_fail(e, ZF_USAGE, word, "there is no such checkpoint; there are: %s", there);
+    saves_free(&s);
+    return status;
+}
+
 /* NAME.zfc.tmp-PID, as zf_file_begin calls what is not yet whole. */
 static bool is_unfinished(const char *name)
 {
@@ -177,21 +355,100 @@ void zf_saves_sweep(const char *run)
     free(folder);
 }
 
-void zf_saves_keep(const char *run, size_t keep)
+/* ---- which of them stay ---- */
+
+static enum form form_of(const char *path)
+{
+    struct zf_ckpt c;
+    struct zf_err ignored;
+    if (zf_ckpt_open(&c, path, &ignored)) return BROKEN;
+    enum form f = zf_saves_is_weights(c.info) ? WEIGHTS : WHOLE;
+    zf_ckpt_close(&c);
+    return f;
+}
+
+static enum zf_status copy_tensor(const struct zf_ckpt *c, const struct zf_ckpt_tensor *t, struct zf_ckpt_writer *w, void *buffer,
+                                  size_t room, struct zf_err *e)
+{
+    ZF_TRY(zf_ckpt_begin(w, t->name, t->type, t->rank, t->shape, e));
+    for (uint64_t at = 0; at < t->bytes; at += room) {
+        size_t n = t->bytes - at < room ? (size_t)(t->bytes - at) : room;
+        ZF_TRY(zf_ckpt_read(c, t, buffer, at, n, NULL, e));
+        ZF_TRY(zf_ckpt_put(w, buffer, n, e));
+    }
+    return ZF_OK;
+}
+
+static bool is_master(const char *name)
+{
+    static const char sign[] = ":master";
+    size_t n = strlen(name);
+    return n >= sizeof sign && !strcmp(name + n - (sizeof sign - 1), sign);
+}
+
+/* In its place: until the last moment it is as it was. */
+static enum zf_status reduce(const char *path, struct zf_err *e)
+{
+    enum { ROOM = 4 << 20 };
+    struct zf_ckpt c;
+    struct stat was;
+    struct zf_ckpt_writer *w = NULL;
+    ZF_TRY(zf_ckpt_open(&c, path, e));
+    bool timed = !fstat(c.fd, &was);
+    void *buffer = malloc(ROOM);
+    json_t *info = json_copy(c.info);
+    double level = zf_json_number(json_object_get(c.info, "options"), "compression_level", 1);
+    bool told = info && !json_object_set_new(info, "weights_only", json_true());
+    enum zf_status s = buffer && told ? ZF_OK : zf_fail_memory(e, path);
+    struct zf_ckpt_options o = {.level = level >= 0 && level <= 22 ? (int)level : 1, .drop_pages = true};
+    if (!s) s = zf_ckpt_create(&w, path, &o, e);
+    for (size_t i = 0; !s && i < c.count; i++)
+        if (is_master(c.list[i].name)) s = copy_tensor(&c, &c.list[i], w, buffer, ROOM, e);
+    if (!s)
+        s = zf_ckpt_finish(w, info, e);
+    else
+        zf_ckpt_abandon(w), json_decref(info);
+    if (!s && timed) utimensat(AT_FDCWD, path, (struct timespec[]){was.st_atim, was.st_mtim}, 0); /* when it was saved */
+    free(buffer);
+    zf_ckpt_close(&c);
+    return s;
+}
+
+static void look_at_own(struct saves *s)
+{
+    for (size_t i = 0; i < s->count; i++) {
+        struct save *x = &s->list[i];
+        char *path = x->form == UNKNOWN && x->own_name ? zf_path_join(s->folder, x->name) : NULL;
+        if (path) x->form = form_of(path);
+        free(path);
+    }
+}
+
+void zf_saves_keep(const char *run, size_t keep, size_t keep_weights)
 {
     struct saves s;
-    struct zf_err ignored;
+    struct zf_err ignored; /* what cannot be reduced stays as it is, and the next turn is the next checkpoint's */
+    bool safe = false;
     if (saves_open(&s, run, &ignored)) return;
-    size_t kept[2] = {0}; /* of this course; of those that the run was taken back from: somebody may want to see them again */
-    for (size_t i = 0; i < s.count; i++) {
+    look_at_own(&s);
+    for (size_t i = 0; i < s.count; i++) safe |= s.list[i].own_name && !s.list[i].left && s.list[i].form == WHOLE;
+    size_t whole[2] = {0}, weights[2] = {0}; /* of this course; of those that the run was taken back from: somebody may want to see them */
+    for (size_t i = 0; safe && i < s.count; i++) {
         const struct save *x = &s.list[i];
-        if (!x->own_name || !x->rank || kept[x->left]++ < keep) continue;
+        if (x->form == UNKNOWN || !x->own_name || whole[x->left] < keep) {
+            whole[x->left] += x->own_name && x->form == WHOLE;
+            continue;
+        }
         char *path = zf_path_join(s.folder, x->name);
-        if (path) unlink(path);
+        bool stays = x->form != BROKEN && weights[x->left]++ < keep_weights;
+        if (path && !stays) unlink(path);
+        if (path && stays && x->form == WHOLE) reduce(path, &ignored);
         free(path);
     }
     saves_free(&s);
 }
+
+/* ---- the list ---- */
 
 char *zf_saves_list(const char *run)
 {
@@ -205,8 +462,11 @@ char *zf_saves_list(const char *run)
     for (size_t i = 0; to && i < s.count; i++) {
         const struct save *x = &s.list[i];
         if (!localtime_r(&x->time.tv_sec, &t) || !strftime(when, sizeof when, "%F %T", &t)) when[0] = 0;
-        fprintf(to, "%s%s  %s  %s%s", i ? "\n" : "", x->name, zf_bytes_text(x->bytes, bytes, sizeof bytes), when,
-                x->left ? "  (of steps that the run was taken back from)" : "");
+        char *path = zf_path_join(s.folder, x->name);
+        bool weights = path && form_of(path) == WEIGHTS;
+        free(path);
+        fprintf(to, "%s%s  %s  %s%s%s", i ? "\n" : "", x->name, zf_bytes_text(x->bytes, bytes, sizeof bytes), when,
+                weights ? "  (weights only)" : "", x->left ? "  (of steps that the run was taken back from)" : "");
     }
     if (to && fclose(to)) {
         free(text);

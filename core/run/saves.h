@@ -6,9 +6,11 @@
 #include "checkpoints/container.h"
 
 bool zf_saves_is_file(const char *name); /* it ends in .zfc */
+/* It was reduced to its weights, as keep_weights asks for: enough to export, nothing to go on from. */
+bool zf_saves_is_weights(const json_t *info);
 
-/* The newest one that is whole, opened and verified, all of it. Damaged ones are passed over; `note` is told about each. ZF_OK with *path
- * NULL: there is none. path: to be freed; else zf_ckpt_close(out), too. */
+/* The newest one that a run can go on from, opened and verified, all of it. Damaged ones are passed over; `note` is told about each. ZF_OK
+ * with *path NULL: there is none. path: to be freed; else zf_ckpt_close(out), too. */
 enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, void (*note)(void *ctx, const struct zf_err *why),
                                void *ctx, struct zf_err *e);
 void zf_saves_warn(void *ctx, const struct zf_err *why); /* such a `note`: a warning on stderr */
@@ -16,11 +18,17 @@ void zf_saves_warn(void *ctx, const struct zf_err *why); /* such a `note`: a war
  */
 typedef enum zf_status zf_saves_visit(void *ctx, const char *path, bool left, struct zf_err *e);
 enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, struct zf_err *e);
+/* What a person calls one: the file's name with or without .zfc, a step, or a path (with a slash). To be freed. fork: up to which step its
+ * course and the run's are the same; UINT64_MAX: not known. ZF_USAGE: there is none, and which there are. */
+enum zf_status zf_saves_find(char **path, uint64_t *fork, const char *run, const char *word, struct zf_err *e);
+/* How many entries the journal had when the state was taken that is in this file: as it says itself, or as its entry or its time does. */
+size_t zf_saves_written(const json_t *entries, const char *path, const json_t *info);
 /* Takes away what is left of checkpoints whose trainer died while it wrote them. Under the run's lock. */
 void zf_saves_sweep(const char *run);
-/* Takes away all but the `keep` newest of those that the run named itself, step-NUMBER.zfc, and wrote itself; of those of another course as
- * many stay. */
-void zf_saves_keep(const char *run, size_t keep);
+/* Of those that the run named itself, step-NUMBER.zfc, and wrote itself, the `keep` newest whole ones stay, the `keep_weights` after them
+ * with their weights only; the others go. Of those of another course as many stay. Nothing happens where there is none to go on from. Any
+ * thread, one at a time. */
+void zf_saves_keep(const char *run, size_t keep, size_t keep_weights);
 /* A line each, the newest first: "step-00000500.zfc  12.3 MiB  2026-01-31 12:00:00". To be freed; NULL: no memory. */
 char *zf_saves_list(const char *run);
 

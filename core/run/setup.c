@@ -330,8 +330,7 @@ static enum zf_status split_valid(struct zf_setup *s, struct zf_err *e)
     return held ? zf_dataset_slice(&s->valid, &s->all, s->all.rows - held, held, e) : ZF_OK;
 }
 
-/* `epochs` or `steps` -> both numbers. */
-static enum zf_status count_steps(struct zf_setup *s, struct zf_err *e)
+enum zf_status zf_setup_steps(struct zf_setup *s, struct zf_err *e)
 {
     const struct zf_options *o = s->o;
     uint64_t batch = (uint64_t)o->batch_size;
@@ -405,7 +404,7 @@ static enum zf_status read_data(struct zf_setup *s, const volatile int *stop, st
     if (s->valid.rows && !s->valid.label_tokens)
         return zf_fail(e, ZF_FORMAT, "valid", "no token of the validation rows is a target; give more rows, with valid_split or valid");
     s->longest_row = longest = most(most(s->all.longest, s->valid.longest), s->choices.longest);
-    ZF_TRY(count_steps(s, e));
+    ZF_TRY(zf_setup_steps(s, e));
     size_t held = s->all.bytes + s->valid.bytes + s->choices.bytes; /* a slice holds nothing */
     /* what the data takes is resident by now: it counts in the plan, not once more in what is there */
     zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);

@@ -50,6 +50,8 @@ enum zf_dtype zf_setup_dtype(enum zf_choice_dtype choice, bool *native);
 
 enum zf_status zf_setup_model(struct zf_setup *s, const struct zf_options *o, struct zf_err *e);
 enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struct zf_err *e);
+/* The options' steps or epochs have changed: how many that is. */
+enum zf_status zf_setup_steps(struct zf_setup *s, struct zf_err *e);
 /* Opens the weight files, verifies their headers, and that every parameter's tensor is there. */
 enum zf_status zf_setup_weights(struct zf_setup *s, struct zf_err *e);
 void zf_setup_free(struct zf_setup *s);

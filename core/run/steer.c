@@ -1,5 +1,6 @@
 /* The trainer as the session steers it: what a change of options means for its parts, and the commands that only it can do. */
 #include "core/run/steer.h"
+#include "core/run/load.h"
 #include "core/run/sample.h"
 #include "core/run/save.h"
 #include "core/run/saves.h"
@@ -108,9 +109,9 @@ static double rate(void *ctx, const struct zf_options *o, uint64_t step)
 static bool can(void *ctx, enum zf_command_id id)
 {
     const struct zf_trainer *t = ctx;
-    return id == ZF_CMD_save || id == ZF_CMD_checkpoints || id == ZF_CMD_export || id == ZF_CMD_trace || id == ZF_CMD_score ||
-           id == ZF_CMD_watch || (id == ZF_CMD_sample && t->setup->tokenizer) || (id == ZF_CMD_eval && t->setup->valid.rows) ||
-           (id == ZF_CMD_select && zf_policy_selects(&t->pipeline.policy));
+    return id == ZF_CMD_save || id == ZF_CMD_load || id == ZF_CMD_checkpoints || id == ZF_CMD_export || id == ZF_CMD_trace ||
+           id == ZF_CMD_score || id == ZF_CMD_watch || (id == ZF_CMD_sample && t->setup->tokenizer) ||
+           (id == ZF_CMD_eval && t->setup->valid.rows) || (id == ZF_CMD_select && zf_policy_selects(&t->pipeline.policy));
 }
 
 static enum zf_status export_to(struct zf_trainer *t, const char *folder, struct zf_err *e)
@@ -133,6 +134,8 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
     double loss;
     if (c->id == ZF_CMD_save) {
         s = zf_save_command(t, folder, !c->client, text, room, e);
+    } else if (c->id == ZF_CMD_load) {
+        s = zf_load(t, c, text, room, e);
     } else if (c->id == ZF_CMD_checkpoints) {
         char *list = zf_saves_list(t->run);
         snprintf(text, room, "%s", list && *list ? list : "there are none yet; `save` writes one");

@@ -203,11 +203,11 @@ static enum zf_status open_devices(struct zf_trainer *t, struct zf_err *e)
     return s;
 }
 
-static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
+enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resume *from, struct zf_err *e)
 {
     struct zf_setup *s = t->setup;
     const struct zf_options *o = t->o;
-    bool saved = t->resume && !t->resume->anew;
+    bool saved = from && !from->anew;
     if (saved)
         ZF_TRY(zf_model_open_blank(&t->model, &s->config, s->dtype, true, t->device, e));
     else
@@ -217,12 +217,12 @@ static enum zf_status open_model(struct zf_trainer *t, struct zf_err *e)
     t->drains = 1;
     t->order = (struct zf_order){.seed = (uint64_t)o->seed, .rows = s->train.rows, .shuffle = o->shuffle};
     zf_pace_start(t);
-    if (t->resume) ZF_TRY(zf_resume_counters(t->resume, t, e));
+    if (from) ZF_TRY(zf_resume_counters(from, t, e));
     s->policy = zf_policy_of(o, s->dtype, t->pace.interval.now);
     t->schedule = zf_schedule_of(o);
     t->rule = zf_rule_of(o);
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, &s->policy, &t->rule, e));
-    if (saved) ZF_TRY(zf_resume_state(t->resume, t, e));
+    if (saved) ZF_TRY(zf_resume_state(from, t, e));
     return zf_trainer_load(t, e);
 }
 
@@ -353,6 +353,11 @@ static void broken_run(struct zf_trainer *t, const struct zf_err *why)
     struct zf_err e;
     char next[600];
     zf_record_text(t, "error", "%s%s%s", why->where, why->where[0] ? ": " : "", why->message);
+    if (t->broken) { /* a checkpoint could not be read to its end */
+        zf_record_text(t, "note", "checkpoints are as they were; the next start goes on from the newest that can be read");
+        zf_record_end(t, "error", why->code);
+        return;
+    }
     bool whole = !t->half && !t->pipeline.torn;
     enum zf_status s = ZF_OK;
     if (!whole) t->save.wishes = 0; /* one that is under way has its own copy; another could not be begun */
@@ -423,7 +428,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
     enum zf_status s = check_disk(setup, run, e);
     if (!s) s = open_devices(&t, e);
-    if (!s) s = open_model(&t, e); /* all memory is taken before anything is written */
+    if (!s) s = zf_trainer_open_model(&t, resume, e); /* all memory is taken before anything is written */
     if (!s) s = open_run(&t, who, asked, how->take_over, e);
     if (!s) s = zf_steer_open(&t, o, unheard, sizeof unheard, e);
     if (!s && resume) s = zf_resume_commands(resume, &t, e);

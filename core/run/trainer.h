@@ -105,6 +105,7 @@ struct zf_trainer {
     struct zf_moment judged_at; /* validated, and the best one and patience told of it */
     bool half;                  /* the last gradients of a step have begun to change the state, and it has not ended */
     bool told_zero_loss;
+    bool broken;   /* what is in memory is of no step: there is nothing to save or export */
     bool ill;      /* paused because a step was not finite */
     bool answered; /* a client ended that pause, and the run */
     double lonely; /* clock since which that pause has had no client */
@@ -131,6 +132,8 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
 enum zf_status zf_trainer_between(void *trainer, struct zf_err *e);
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e);
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);
+/* Model, pipeline and loader, under the options of now: in the state that is in `from`, or of a run that begins (NULL). train.c. */
+enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resume *from, struct zf_err *e);
 /* Where the run directory is now: another run may have its name by now. To be freed; NULL: no memory. */
 char *zf_trainer_place(const struct zf_trainer *t);
 

@@ -346,6 +346,20 @@ void zf_watch_stop(struct zf_trainer *t)
     trace_close(t);
 }
 
+void zf_watch_leave(struct zf_trainer *t)
+{
+    struct zf_watch *w = &t->watch;
+    zf_watch_stop(t);
+    unwatch(t);
+    free(w->live);
+    w->live = NULL;
+    w->showing = false;
+    w->trace.wanted = 0;
+    w->before = w->step = (struct zf_pipeline_sample){0};
+    zf_tensorboard_close(w->tensorboard);
+    w->tensorboard = NULL;
+}
+
 void zf_watch_close(struct zf_trainer *t)
 {
     struct zf_watch *w = &t->watch;

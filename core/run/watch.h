@@ -55,7 +55,9 @@ void zf_watch_open(struct zf_trainer *t);
 void zf_watch_begin(struct zf_trainer *t);
 void zf_watch_take(struct zf_trainer *t);
 void zf_watch_end(struct zf_trainer *t);
-void zf_watch_stop(struct zf_trainer *t);  /* after the last step: a trace that is being written ends here */
+void zf_watch_stop(struct zf_trainer *t); /* after the last step: a trace that is being written ends here */
+/* Between two steps, lanes and all will go and others come: a trace ends here, and what counts begins anew; zf_watch_open follows. */
+void zf_watch_leave(struct zf_trainer *t);
 void zf_watch_close(struct zf_trainer *t); /* while lanes still exist */
 
 /* The commands. `trace N`: the next N steps; text: the answer. `score`: with the next step. */

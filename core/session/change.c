@@ -183,7 +183,7 @@ enum zf_status zf_changes_make(struct zf_changes *out, const struct zf_options *
     ZF_TRY(set_all(out, now, words, count, place, e));
     ZF_TRY(list_changes(out, now, place, e));
     if (out->count) {
-        zf_options_validate(&out->wanted, false, &errors, NULL);
+        zf_options_validate(&out->wanted, false, &errors);
         zf_policy_check(&out->wanted, &errors);
     }
     enum zf_status s = zf_err_list_status(&errors);
@@ -191,6 +191,14 @@ enum zf_status zf_changes_make(struct zf_changes *out, const struct zf_options *
     zf_err_list_free(&errors);
     if (!s) questions(out, now, place);
     return s;
+}
+
+enum zf_status zf_changes_between(struct zf_changes *out, const struct zf_options *now, const struct zf_options *wanted,
+                                  const struct zf_change_place *place, struct zf_err *e)
+{
+    *out = (struct zf_changes){0};
+    ZF_TRY(zf_options_copy(&out->wanted, wanted, e));
+    return list_changes(out, now, place, e);
 }
 
 void zf_changes_free(struct zf_changes *c)
@@ -255,17 +263,13 @@ static bool about_rate(enum zf_option_id id)
 }
 
 static void put_note(FILE *to, const struct zf_changes *c, const struct zf_options *now, enum zf_option_id id,
-                     const struct zf_change_place *place, const struct zf_err_list *idle)
+                     const struct zf_change_place *place)
 {
     uint64_t next = place->step + 1;
-    const char *text = meaning(c, now, id), *name = zf_option_table[id].name;
-    char where[64];
+    const char *text = meaning(c, now, id);
     if (about_rate(id) && place->rate)
         fprintf(to, " (lr(%" PRIu64 ") %.4g -> %.4g)", next, place->rate(place->ctx, now, next), place->rate(place->ctx, &c->wanted, next));
     if (text) fprintf(to, " (%s)", text);
-    snprintf(where, sizeof where, "set %s", name);
-    for (size_t i = 0; i < idle->count; i++)
-        if (!strcmp(idle->list[i].where, where)) fprintf(to, " (%s)", idle->list[i].message);
 }
 
 char *zf_changes_text(const struct zf_changes *c, const struct zf_options *now, const char *const *words, size_t count,
@@ -273,15 +277,13 @@ char *zf_changes_text(const struct zf_changes *c, const struct zf_options *now, 
 {
     char *text = NULL;
     size_t size, lines = 0;
-    struct zf_err_list errors = {0}, idle = {0};
     FILE *to = open_memstream(&text, &size);
     if (!to) return NULL;
-    zf_options_validate(&c->wanted, false, &errors, &idle);
     for (size_t i = 0; i < c->count; i++) {
         const struct zf_change *one = &c->list[i];
         fprintf(to, "%s%s %s -> %s, from step %" PRIu64, lines++ ? "\n" : "", zf_option_table[one->id].name, one->before, one->after,
                 place->step + 1);
-        put_note(to, c, now, one->id, place, &idle);
+        put_note(to, c, now, one->id, place);
     }
     for (size_t i = 0; i + 1 < count; i += 2) {
         enum zf_option_id id = zf_option_id(zf_option_find(words[i]));
@@ -291,8 +293,6 @@ char *zf_changes_text(const struct zf_changes *c, const struct zf_options *now, 
         if (value) fprintf(to, "%s%s is %s already", lines++ ? "\n" : "", zf_option_table[id].name, value);
         free(value);
     }
-    zf_err_list_free(&errors);
-    zf_err_list_free(&idle);
     bool failed = ferror(to);
     if (!fclose(to) && !failed) return text;
     free(text);

@@ -28,6 +28,9 @@ struct zf_changes {
 /* words: NAME VALUE NAME VALUE... ZF_USAGE or ZF_DIFFERENT: refused, and why. `count` 0: nothing would change. Free it whatever came. */
 enum zf_status zf_changes_make(struct zf_changes *out, const struct zf_options *now, const char *const *words, size_t count,
                                const struct zf_change_place *place, struct zf_err *e);
+/* What makes `now` into `wanted`, which were checked before. */
+enum zf_status zf_changes_between(struct zf_changes *out, const struct zf_options *now, const struct zf_options *wanted,
+                                  const struct zf_change_place *place, struct zf_err *e);
 void zf_changes_free(struct zf_changes *c);
 
 /* "learning_rate 2e-5 -> 1e-5, from step 41 (lr(41) 1.9e-5 -> 9.5e-6)", a line a change; of what does not change "NAME is VALUE already".

@@ -243,7 +243,8 @@ char *zf_command_join(const char *const *words, size_t count)
     bool path = row && row->arguments == ZF_ARGS_PATH;
     for (size_t i = 0; i < count; i++) {
         if (i) putc(' ', to);
-        if (path && i == first + 1 && words[i][0] != '/' && strcmp(row->name, "load") != 0 && (here = getcwd(NULL, 0))) {
+        bool called = row && !strcmp(row->name, "load") && !strchr(words[i], '/'); /* of a checkpoint */
+        if (path && i == first + 1 && words[i][0] != '/' && !called && (here = getcwd(NULL, 0))) {
             fprintf(to, "%s/", here);
             free(here);
         }

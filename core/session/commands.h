@@ -67,6 +67,7 @@ struct zf_command {
     size_t count;                       /* words; PAIRS: names and values in turn, values as value text */
     const char *word[ZF_COMMAND_WORDS]; /* PATH, TEXT: one, the rest of the line. STEP_COMMAND, PANEL_FILE: a word and the rest */
     uint64_t client;                    /* of control.h: who asked; 0: nobody who is still there */
+    const char *by, *user;              /* who asked, in words; the caller's. NULL: not said */
     uint64_t number;                    /* COUNT (1 if it was left out), the step of STEP_COMMAND */
     char *storage;
 };

@@ -121,8 +121,11 @@ static enum zf_status store(struct zf_session *s, const struct zf_changes *c, st
     const struct zf_origin origin = {.kind = ZF_ORIGIN_COMMAND};
     enum zf_status bad = ZF_OK;
     pthread_mutex_lock(&s->lock);
-    for (size_t i = 0; !bad && i < c->count; i++)
-        bad = zf_options_set(s->o, zf_option_table[c->list[i].id].name, c->list[i].after, &origin, e);
+    for (size_t i = 0; !bad && i < c->count; i++) {
+        char *text = zf_options_get_text(&c->wanted, c->list[i].id);
+        bad = text ? zf_options_set(s->o, zf_option_table[c->list[i].id].name, text, &origin, e) : zf_fail_memory(e, "a change");
+        free(text);
+    }
     s->changes += !bad;
     pthread_mutex_unlock(&s->lock);
     return bad;
@@ -172,6 +175,27 @@ static enum zf_status carry_out(struct zf_session *s, const struct zf_changes *c
     free(command);
     json_decref(list);
     return bad;
+}
+
+enum zf_status zf_session_go_to(struct zf_session *s, const struct zf_changes *c, uint64_t step, uint64_t steps,
+                                const struct zf_command *by, struct zf_err *e)
+{
+    struct zf_author who = {.client = by->client};
+    snprintf(who.by, sizeof who.by, "%s", by->by ? by->by : "");
+    snprintf(who.user, sizeof who.user, "%s", by->user ? by->user : "");
+    json_t *list = list_of(c, s->o);
+    enum zf_status bad = list ? store(s, c, e) : zf_fail_memory(e, "the options");
+    pthread_mutex_lock(&s->lock);
+    while (s->later_count) free(s->later[--s->later_count].command);
+    s->facts = (struct zf_session_facts){.step = step, .steps = steps, .eta = -1};
+    pthread_mutex_unlock(&s->lock);
+    while (s->undo_count) free(s->undo[--s->undo_count]);
+    s->next = step + 1;
+    s->begun = false;
+    zf_session_pause(s, NULL);
+    if (!bad) record_changes(s, list, &who);
+    json_decref(list);
+    return bad ? bad : zf_session_read_at(s, e);
 }
 
 static enum zf_status change(struct zf_session *s, const struct zf_command *c, const struct zf_author *who, bool yes, bool undo,
@@ -247,6 +271,8 @@ enum zf_status zf_session_may_wait(const struct zf_command *c, struct zf_err *e)
     if (c->row->who == ZF_WHO_READ) return zf_fail(e, ZF_USAGE, c->row->name, "it only answers, and nobody would be there to read it");
     if (c->id == ZF_CMD_watch)
         return zf_fail(e, ZF_USAGE, c->row->name, "it is for a client that listens, as long as that stays; it cannot be put off");
+    if (c->row->allowed == ZF_ALLOWED_PAUSED)
+        return zf_fail(e, ZF_USAGE, c->row->name, "it is for a run that waits for somebody; it cannot be put off");
     if (c->row->arguments == ZF_ARGS_STEP_COMMAND)
         return zf_fail(e, ZF_USAGE, c->row->name, "a step that names a step; the command alone is expected");
     return ZF_OK;
@@ -462,13 +488,14 @@ static enum zf_status act(struct zf_session *s, const struct zf_command *c, cons
         return ZF_OK;
     }
     /* what changes what is trained is written down first; the rest when it has been done */
-    bool first = c->row->effect == ZF_EFFECT_STATE, after = !first && c->row->effect != ZF_EFFECT_NOTHING;
+    bool itself = c->id == ZF_CMD_load, first = !itself && c->row->effect == ZF_EFFECT_STATE,
+         after = !itself && !first && c->row->effect != ZF_EFFECT_NOTHING;
     if (first && journal(s, "command", s->next, text, who, NULL, NULL, e)) {
         refuse_unwritten(v, e);
         return ZF_OK;
     }
     enum zf_status bad = s->trainer.act(s->trainer.ctx, c, answer, sizeof answer, e);
-    if (bad == ZF_STOPPED || bad == ZF_BUSY) return bad;
+    if (bad == ZF_STOPPED || bad == ZF_BUSY || (bad && s->breaks)) return bad;
     if (bad)
         zf_verdict_refuse(v, e);
     else if (after && journal(s, "command", s->next, text, who, NULL, NULL, e))
@@ -503,6 +530,8 @@ enum zf_status zf_session_execute(struct zf_session *s, const char *text, const 
         zf_verdict_set(v, false, "%s: only while paused; `pause` first", c.row->name);
     } else {
         c.client = who->client;
+        c.by = who->by;
+        c.user = who->user;
         switch (c.id) {
         case ZF_CMD_set: bad = change(s, &c, who, yes, false, v, e); break;
         case ZF_CMD_undo: bad = undo(s, who, v, e); break;

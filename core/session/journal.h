@@ -8,6 +8,7 @@
 
 #include "core/base/err.h"
 #include "core/base/json.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 struct zf_journal;
@@ -20,6 +21,10 @@ void zf_journal_close(struct zf_journal *j);
 
 /* All entries as an array (new reference). A torn last line is passed over; *bad (may be NULL) counts such. No journal: ZF_IO. */
 enum zf_status zf_journal_read(json_t **out, const char *run, size_t *bad, struct zf_err *e);
+
+/* Of a run that went to another checkpoint while it went on (`load`): a `resume`, but no attempt begins. "checkpoint", "step": which;
+ * "journal": how many entries there were when that was written. What was written between them has no effect on what comes behind. */
+bool zf_journal_is_load(const json_t *entry);
 
 /* "2025-01-31T12:00:00.123Z" into buffer, returned. */
 const char *zf_time_text(double wall, char *buffer, size_t size);

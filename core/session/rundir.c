@@ -80,7 +80,7 @@ static void read_entries(struct zf_run_facts *out, const json_t *entries)
         const json_t *v = json_array_get(entries, i);
         uint64_t step = count_of(v, "step"), steps = count_of(v, "steps");
         if (is_type(v, "start") || is_type(v, "resume")) {
-            out->attempts++;
+            out->attempts += !zf_journal_is_load(v);
             out->last_step = 0;
             out->ended[0] = 0;
         }

@@ -9,7 +9,7 @@
 
 static const double idle_seconds = 0.2;
 
-static enum zf_status read_at(struct zf_session *s, struct zf_err *e)
+enum zf_status zf_session_read_at(struct zf_session *s, struct zf_err *e)
 {
     struct zf_author who = {.by = "at"};
     const char *user = getenv("USER");
@@ -41,7 +41,7 @@ enum zf_status zf_session_open(struct zf_session **out, const char *run, struct 
     s->doing = "starting";
     s->facts.loss = s->facts.learning_rate = s->facts.tokens_per_s = s->facts.eta = -1;
     pthread_mutex_init(&s->lock, NULL);
-    enum zf_status bad = read_at(s, e);
+    enum zf_status bad = zf_session_read_at(s, e);
     if (bad)
         zf_session_close(s);
     else
@@ -80,6 +80,7 @@ enum zf_status zf_session_restore(struct zf_session *s, const json_t *state, uin
     s->begun = zf_json_number(state, "begun", 0) > (double)step;
     if (!s->begun) return ZF_OK;
     size_t kept = 0;
+    pthread_mutex_lock(&s->lock);
     for (size_t i = 0; i < s->later_count; i++) {
         if (s->later[i].step == step + 1)
             free(s->later[i].command);
@@ -87,6 +88,7 @@ enum zf_status zf_session_restore(struct zf_session *s, const json_t *state, uin
             s->later[kept++] = s->later[i];
     }
     s->later_count = kept;
+    pthread_mutex_unlock(&s->lock);
     for (size_t i = 0; i < json_array_size(due); i++) {
         const json_t *v = json_array_get(due, i);
         ZF_TRY(zf_session_repeat(s, step + 1, zf_json_text(v, "command", ""), zf_json_text(v, "by", ""), zf_json_text(v, "user", ""),
@@ -138,6 +140,11 @@ void zf_session_doing(struct zf_session *s, const char *what)
     pthread_mutex_lock(&s->lock);
     s->doing = what;
     pthread_mutex_unlock(&s->lock);
+}
+
+void zf_session_breaks(struct zf_session *s, bool breaks)
+{
+    s->breaks = breaks;
 }
 
 void zf_session_pause(struct zf_session *s, const char *why)
@@ -244,7 +251,7 @@ static enum zf_status do_all(struct zf_session *s, struct zf_err *e)
 
 enum zf_status zf_session_before_step(struct zf_session *s, uint64_t next, bool *stop, struct zf_err *e)
 {
-    bool told = false;
+    uint64_t told = 0; /* which step the pause is before */
     *stop = false;
     if (!s) return ZF_OK;
     s->next = next;
@@ -255,12 +262,11 @@ enum zf_status zf_session_before_step(struct zf_session *s, uint64_t next, bool 
             s->granted--;
             break;
         }
-        if (!told) {
+        if (told != s->next)
             zf_session_say(s, "note", "paused before step %" PRIu64 "%s%s; `resume` goes on, `step` takes one step, `stop` ends the run",
-                           next, s->why ? ": " : "", s->why ? s->why : "");
-            zf_session_doing(s, "paused");
-        }
-        told = true;
+                           s->next, s->why ? ": " : "", s->why ? s->why : "");
+        zf_session_doing(s, "paused"); /* after a command, too */
+        told = s->next;
         if (s->trainer.idle) ZF_TRY(s->trainer.idle(s->trainer.ctx, e));
         if (s->control)
             zf_control_wait(s->control, idle_seconds);
@@ -268,7 +274,7 @@ enum zf_status zf_session_before_step(struct zf_session *s, uint64_t next, bool 
             nanosleep(&(struct timespec){.tv_nsec = (long)(idle_seconds * 1e9)}, NULL);
     }
     *stop = s->stop;
-    if (told && !s->stop) zf_session_say(s, "note", "going on with step %" PRIu64, next);
+    if (told && !s->stop) zf_session_say(s, "note", "going on with step %" PRIu64, s->next);
     zf_session_doing(s, s->stop ? "ending" : "training");
     return ZF_OK;
 }

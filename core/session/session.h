@@ -31,7 +31,8 @@ struct zf_session_trainer {
     double (*rate)(void *ctx, const struct zf_options *o, uint64_t step); /* the learning rate of a step */
     /* Commands that only it can do (export, eval, sample, select, score, trace, watch, save, load, checkpoints): can it, here and now? */
     bool (*can)(void *ctx, enum zf_command_id id);
-    /* Does it; text: the answer. ZF_STOPPED and ZF_BUSY end the run, any other failure is an answer. */
+    /* Does it; text: the answer. ZF_STOPPED and ZF_BUSY end the run, and whatever comes after zf_session_breaks; any other failure is an
+     * answer. `load` writes its own entry into the journal. */
     enum zf_status (*act)(void *ctx, const struct zf_command *c, char *text, size_t room, struct zf_err *e);
     void (*record)(void *ctx, json_t *stolen); /* a line of metrics.jsonl */
     /* While paused, a few times a second: a sign of life, an ear for signals. What fails ends the waiting. */
@@ -65,6 +66,14 @@ json_t *zf_session_state(const struct zf_session *s);
 enum zf_status zf_session_restore(struct zf_session *s, const json_t *state, uint64_t step, struct zf_err *e);
 /* Restored within the commands of the step that is next: those of them that had been done by then are not to be done again. */
 bool zf_session_has_begun(const struct zf_session *s);
+/* The run goes to the state of another step, by the command that is being done. What fails from here on ends the run, until it has
+ * succeeded. */
+void zf_session_breaks(struct zf_session *s, bool breaks);
+/* Its options become c's, what can be undone and what was put off is forgotten, and it is paused before the step after `step`. [at] counts
+ * from there; then zf_session_restore and zf_session_repeat as for a run that goes on. who asked: as in the command. */
+struct zf_changes;
+enum zf_status zf_session_go_to(struct zf_session *s, const struct zf_changes *c, uint64_t step, uint64_t steps,
+                                const struct zf_command *who, struct zf_err *e);
 /* After the last step was taken: commands that wait are carried out where they still can be (`steps` may be raised). */
 enum zf_status zf_session_at_end(struct zf_session *s, bool *stop, struct zf_err *e);
 

@@ -31,6 +31,7 @@ struct zf_session {
     uint64_t next;    /* the step that is not yet issued */
     bool written;     /* what is being done is in the journal already */
     bool begun;       /* restored from within the commands of a step */
+    bool breaks;      /* what fails ends the run */
     uint64_t granted; /* steps that may be taken although it is paused */
     bool stop;
     uint64_t ticket; /* what the answer to the present request comes with; 0: with its end */
@@ -62,6 +63,8 @@ enum zf_status zf_session_execute(struct zf_session *s, const char *line, const 
                                   struct zf_err *e);
 enum zf_status zf_session_later(struct zf_session *s, uint64_t step, const char *command, const struct zf_author *who, bool written,
                                 struct zf_err *e);
+/* [at]: what is put off from the start on. */
+enum zf_status zf_session_read_at(struct zf_session *s, struct zf_err *e);
 /* The step and the command are such as can be put off. */
 enum zf_status zf_session_may_wait(const struct zf_command *c, struct zf_err *e);
 void zf_session_say(struct zf_session *s, const char *kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

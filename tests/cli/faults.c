@@ -1,11 +1,11 @@
-/* Stands before the calls with which files are written: kills the program in the middle of one, or makes one fail. For tests of what a
- * crash, a full disk and a machine without memory leave behind.
+/* Stands before the calls with which files are written and read: kills the program in the middle of one, or makes one fail. For tests of
+ * what a crash, a full disk and a machine without memory leave behind.
  *
  *   ZF_FAULT = "WHAT|FILE|CALL|FROM|TO|TEXT"   WHAT: kill, late (the same, when the checkpoint that is
  *                                              being written is whole), term (SIGTERM, and the call goes
  *                                              on), thread or memory (the next thread is refused, or room
  *                                              for ZF_FAULT_ROOM elements, or from a MiB on bytes), or the
- *                                              number of an error; FILE: part of the path; CALL: write, sync, rename,
+ *                                              number of an error; FILE: part of the path; CALL: write, sync, rename, read,
  *                                              any; the FROM-th to the TO-th of such calls; TEXT: of a write, what is in it
  *   ZF_FAULT_FREE = BYTES                      what statvfs says is free */
 #ifndef _GNU_SOURCE
@@ -83,6 +83,15 @@ ssize_t write(int fd, const void *data, size_t size)
         kill(getpid(), SIGKILL);
     }
     if (!fault) return next_write()(fd, data, size);
+    errno = fault;
+    return -1;
+}
+
+ssize_t pread64(int fd, void *to, size_t size, off64_t at)
+{
+    int fault = of_file("read", fd, NULL, 0);
+    if (fault < 0) kill(getpid(), SIGKILL);
+    if (!fault) return ((ssize_t(*)(int, void *, size_t, off64_t))dlsym(RTLD_NEXT, "pread64"))(fd, to, size, at);
     errno = fault;
     return -1;
 }

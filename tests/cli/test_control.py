@@ -90,7 +90,7 @@ def test_refusals(folder):
         (("set", "lr", "1"), "more than 10"),
         (("sett", "lr", "1"), "nearest is `set`"),
         (("save", "../x"), "has no / in it"),
-        (("load", "x"), "--resume CHECKPOINT"),
+        (("load", "x"), "`pause` first"),
         (("detach",), "console's own"),
         (("undo",), "no change"),
         (("eval",), "no validation"),

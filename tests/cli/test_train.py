@@ -299,15 +299,5 @@ def test_choices(folder):
     expect(all("accuracy" not in m and "records" not in m for m in none), "accuracy without choices", none)
 
 
-def test_an_option_without_effect_is_said(folder):
-    h.text_file(folder)
-    done = h.run("check", h.cfg(folder), "--set", "keep_weights=5")
-    expect(
-        "keep_weights" in done.stderr + done.stdout and "no effect" in done.stderr + done.stdout,
-        "it is not said that keep_weights has no effect",
-        done.stderr,
-    )
-
-
 if __name__ == "__main__":
     h.main()

@@ -294,7 +294,7 @@ static void rules_between_options(void **state)
         zf_run_cfg_read_memory(&o, rules[i].text, strlen(rules[i].text), "f.cfg", "/base", &errors);
         print_message("%s", rules[i].text);
         assert_int_equal(errors.count, 0);
-        enum zf_status s = zf_options_validate(&o, false, &errors, NULL);
+        enum zf_status s = zf_options_validate(&o, false, &errors);
         for (size_t k = 0; k < errors.count; k++) print_message("%s: %s\n", errors.list[k].where, errors.list[k].message);
         assert_int_equal(errors.count, rules[i].says ? 1 : 0);
         assert_int_equal(s, rules[i].says ? ZF_USAGE : ZF_OK);
@@ -314,23 +314,7 @@ static void a_plan_needs_no_data(void **state)
     struct zf_options o = fresh();
     struct zf_err_list errors = {0};
     zf_run_cfg_read_memory(&o, text, sizeof text - 1, "f.cfg", NULL, &errors);
-    assert_int_equal(zf_options_validate(&o, true, &errors, NULL), ZF_OK);
-    zf_options_free(&o);
-}
-
-static void what_has_no_effect_is_noted(void **state)
-{
-    (void)state;
-    static const char text[] = MODEL DATA "[checkpoint]\nsave_every = 5\nkeep_weights = 5\n";
-    struct zf_options o = fresh();
-    struct zf_err_list errors = {0}, notes = {0};
-    zf_run_cfg_read_memory(&o, text, sizeof text - 1, "f.cfg", NULL, &errors);
-    assert_int_equal(zf_options_validate(&o, false, &errors, &notes), ZF_OK);
-    assert_int_equal(notes.count, 1);
-    assert_string_equal(notes.list[0].message, "keep_weights is kept but has no effect in this version");
-    assert_string_equal(notes.list[0].where, "f.cfg:7:16");
-    assert_int_equal(zf_err_list_status(&notes), ZF_OK);
-    zf_err_list_free(&notes);
+    assert_int_equal(zf_options_validate(&o, true, &errors), ZF_OK);
     zf_options_free(&o);
 }
 
@@ -345,9 +329,9 @@ static void a_path_beats_a_model_from_scratch(void **state)
     zf_run_cfg_read_memory(&o, text, sizeof text - 1, "f.cfg", NULL, &errors);
     assert_int_equal(zf_options_set_argument(&o, "path=/some/export", &e), ZF_OK);
     assert_int_equal(o.layers, 0);
-    assert_int_equal(zf_options_validate(&o, false, &errors, NULL), ZF_OK);
+    assert_int_equal(zf_options_validate(&o, false, &errors), ZF_OK);
     assert_int_equal(zf_options_set_argument(&o, "layers=3", &e), ZF_OK); /* both on the command line is a mistake */
-    assert_int_equal(zf_options_validate(&o, false, &errors, NULL), ZF_USAGE);
+    assert_int_equal(zf_options_validate(&o, false, &errors), ZF_USAGE);
     zf_err_list_free(&errors);
     zf_options_free(&o);
 }
@@ -363,9 +347,9 @@ static void set_beats_the_file(void **state)
     zf_run_cfg_read_memory(&o, text, sizeof text - 1, "f.cfg", NULL, &errors);
     assert_int_equal(zf_options_set_argument(&o, "epochs=2", &e), ZF_OK);
     assert_int_equal(o.steps, 0);
-    assert_int_equal(zf_options_validate(&o, false, &errors, NULL), ZF_OK);
+    assert_int_equal(zf_options_validate(&o, false, &errors), ZF_OK);
     assert_int_equal(zf_options_set_argument(&o, "steps=3", &e), ZF_OK);
-    assert_int_equal(zf_options_validate(&o, false, &errors, NULL), ZF_USAGE);
+    assert_int_equal(zf_options_validate(&o, false, &errors), ZF_USAGE);
     assert_string_equal(errors.list[0].where, "--set epochs");
     assert_contains(errors.list[0].message, "(--set steps)");
     zf_err_list_free(&errors);
@@ -380,7 +364,7 @@ static void a_written_file_is_valid(void **state)
                                          "[model]\nlayers = 2\nhidden = 64\nheads = 4\n" DATA "[train]\nepochs = 3\n"};
     for (size_t i = 0; i < 2; i++) {
         struct zf_options o = fresh(), back = fresh();
-        struct zf_err_list errors = {0}, notes = {0};
+        struct zf_err_list errors = {0};
         struct zf_err e;
         char *text = NULL;
         size_t size = 0;
@@ -390,9 +374,8 @@ static void a_written_file_is_valid(void **state)
         assert_int_equal(zf_options_write(&o, f, &e), ZF_OK);
         fclose(f);
         zf_run_cfg_read_memory(&back, text, size, "run.cfg", "/other", &errors);
-        zf_options_validate(&back, false, &errors, &notes);
+        zf_options_validate(&back, false, &errors);
         if (errors.count) fail_msg("%s: %s", errors.list[0].where, errors.list[0].message);
-        assert_int_equal(notes.count, 0);
         assert_true(zf_options_equal(&o, &back));
         zf_options_free(&o);
         zf_options_free(&back);
@@ -425,7 +408,6 @@ int main(void)
         cmocka_unit_test(tables_have_every_option),
         cmocka_unit_test(rules_between_options),
         cmocka_unit_test(a_plan_needs_no_data),
-        cmocka_unit_test(what_has_no_effect_is_noted),
         cmocka_unit_test(a_path_beats_a_model_from_scratch),
         cmocka_unit_test(set_beats_the_file),
         cmocka_unit_test(a_written_file_is_valid),

@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct zf_options o, back;
-    struct zf_err_list errors = {0}, notes = {0};
+    struct zf_err_list errors = {0};
     struct zf_err e;
     char *text = NULL;
     size_t text_size = 0;
@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     zf_run_cfg_read_memory(&o, (const char *)data, size, "f.cfg", "/base", &errors);
     for (size_t i = 0; i < errors.count; i++)
         if (strncmp(errors.list[i].where, "f.cfg", 5) || !errors.list[i].message[0] || errors.list[i].code == ZF_OK) abort();
-    zf_options_validate(&o, size & 1, &errors, &notes);
+    zf_options_validate(&o, size & 1, &errors);
     zf_err_list_free(&errors);
     FILE *f = open_memstream(&text, &text_size);
     if (!f || zf_options_write(&o, f, &e)) abort();
@@ -29,7 +29,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     json_decref(j);
     free(text);
     zf_err_list_free(&errors);
-    zf_err_list_free(&notes);
     zf_options_free(&o);
     zf_options_free(&back);
     return 0;

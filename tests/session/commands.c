@@ -188,7 +188,7 @@ static void answers(void **state)
     says("note \"two words\"", "note hi -> two words, from step 41");
     says("note default", "note hi -> \"\", from step 41");
     says("save_every 5", "save_every 0 -> 5, from step 41");
-    says("keep_weights 5", "k*no effect in this version");
+    says("keep_weights 5", "keep_weights 0 -> 5, from step 41");
 }
 
 static void questions(void **state)

@@ -265,7 +265,7 @@ static void questions_and_refusals(void **state)
     expect_answer(&w, "set seed 2", "no: at a start only");
     expect_answer(&w, "nonsense", "no: no such command");
     expect_answer(&w, "detach", "no: console's own");
-    expect_answer(&w, "load x", "no: this version cannot go back while it trains: `stop`, then start the run.cfg with --resume CHECKPOINT");
+    expect_answer(&w, "load x", "no: this trainer cannot load");
     expect_answer(&w, "save", "no: this trainer cannot save");
     expect_answer(&w, "score", "no: no scores");
     t.refuse = true;

@@ -174,6 +174,10 @@ static void a_resume_takes_steps_back(void **unused)
     step(&h, 41, 2);
     assert_int_equal(h.step, 41);
     assert_true(last(&h, ZF_SERIES_LOSS) == 2);
+    assert_true(say(&h, "{\"type\":\"resume\",\"step\":38,\"attempt\":2,\"by\":\"send\",\"user\":\"ada\"}"));
+    assert_int_equal(h.step, 38);
+    assert_int_equal(h.attempt, 2);
+    assert_string_equal(h.notes.list[h.notes.count - 1].text, "taken to step 38 by load (ada, send)");
     zf_history_close(&h);
 }
 

@@ -1,0 +1,191 @@
+/* See load.h. */
+#include "core/run/load.h"
+
+#include "core/base/clock.h"
+#include "core/base/file.h"
+#include "core/run/save.h"
+#include "core/run/saves.h"
+#include "core/run/steer.h"
+#include "core/session/change.h"
+#include "core/telemetry/jsonl.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct load {
+    const struct zf_command *command;
+    struct zf_resume from;
+    struct zf_options wanted;
+    struct zf_changes changes;
+    uint64_t steps; /* of how many the run had then */
+    uint64_t fork;  /* up to that step it is the run's way as it is now */
+};
+
+static uint64_t count_of(const json_t *o, const char *name)
+{
+    double x = zf_json_number(o, name, 0);
+    return x >= 1 && x < 9e15 ? (uint64_t)x : 0;
+}
+
+/* ---- what can be known before ---- */
+
+static enum zf_status misfit(const struct load *l, const char *what, struct zf_err *e)
+{
+    return zf_fail(e, ZF_FORMAT, l->from.path, "%s is missing or of another shape than this run's; the checkpoint is not of this run",
+                   what);
+}
+
+/* The model is this one, and memory is enough for the policy of then. */
+static enum zf_status check_fits(const struct zf_trainer *t, const struct load *l, struct zf_err *e)
+{
+    const json_t *info = l->from.file.info, *matrices = json_object_get(json_object_get(info, "pipeline"), "matrices");
+    const struct zf_params *p = &t->model.params;
+    for (size_t i = 0; i < p->count; i++) {
+        char name[256];
+        snprintf(name, sizeof name, "%.180s:master", p->list[i].name);
+        const struct zf_ckpt_tensor *x = zf_ckpt_find(&l->from.file, name);
+        if (!x || x->type != ZF_CKPT_F32 || x->rank != 2 || x->shape[0] != p->list[i].rows || x->shape[1] != p->list[i].cols)
+            return misfit(l, name, e);
+    }
+    if (json_array_size(matrices) != t->pipeline.matrices) return misfit(l, "`matrices` of its state", e);
+    uint32_t interval = (uint32_t)count_of(json_object_get(info, "trainer"), "update_interval");
+    if (!interval) interval = zf_policy_first_interval(&l->wanted);
+    struct zf_policy policy = zf_policy_of(&l->wanted, t->model.dtype, interval);
+    return zf_steer_memory(t, &policy, e);
+}
+
+static enum zf_status differences(const struct zf_trainer *t, struct load *l, struct zf_err *e)
+{
+    l->steps = l->wanted.steps ? (uint64_t)l->wanted.steps : count_of(l->from.file.info, "steps");
+    struct zf_change_place place = {.step = l->from.step, .steps = t->o->steps ? l->steps : t->setup->steps, .run = t->run};
+    return zf_changes_between(&l->changes, t->o, &l->wanted, &place, e);
+}
+
+/* Damage and mistakes are found here, while nothing has been altered. */
+static enum zf_status look(struct zf_trainer *t, struct load *l, const char *run, struct zf_err *e)
+{
+    struct zf_device_info device;
+    struct zf_pool *pool = NULL;
+    char *path = NULL;
+    t->device->type->info(t->device, &device);
+    enum zf_status s = zf_saves_find(&path, &l->fork, run, l->command->word[0], e);
+    if (!s) s = zf_pool_new(&pool, device.threads, e);
+    if (!s) s = zf_resume_load(&l->from, &l->wanted, t->o, run, path, pool, e);
+    bool open = !s;
+    if (!s) s = check_fits(t, l, e);
+    if (!s) s = differences(t, l, e);
+    if (s && open) {
+        zf_changes_free(&l->changes);
+        zf_options_free(&l->wanted);
+        zf_resume_close(&l->from);
+    }
+    zf_pool_free(pool);
+    free(path);
+    return s;
+}
+
+/* ---- going there ---- */
+
+/* From here on a start goes on from there, too: what was done since has not happened. */
+static enum zf_status write_down(struct zf_trainer *t, const struct load *l, struct zf_err *e)
+{
+    const struct zf_resume *r = &l->from;
+    char *command = NULL;
+    if (asprintf(&command, "load %s", l->command->word[0]) < 0) return zf_fail_memory(e, t->run);
+    json_t *o =
+        json_pack("{ss sI ss sI sI sI sI sI ss ss* ss*}", "type", "resume", "step", (json_int_t)r->step, "checkpoint", r->path, "attempt",
+                  (json_int_t)r->attempt, "steps", (json_int_t)l->steps, "reached", (json_int_t)t->step, "journal", (json_int_t)r->written,
+                  "from_step", (json_int_t)r->step + 1, "command", command, "by", l->command->by, "user", l->command->user);
+    free(command);
+    return zf_journal_append(t->journal, o, e);
+}
+
+/* Lines of steps that are of another way than its go, too, where it lies ahead on one that was left. Telemetry never stops a run. */
+static void cut_metrics(struct zf_trainer *t, const struct load *l, const char *run)
+{
+    const struct zf_resume *r = &l->from;
+    struct zf_err e;
+    char *metrics = zf_path_join(run, "metrics.jsonl");
+    bool other = l->fork < r->step;
+    enum zf_status s = metrics ? zf_metrics_cut(metrics, other ? l->fork : r->step, other ? 0 : r->metrics, &e) : zf_fail_memory(&e, run);
+    free(metrics);
+    zf_metrics_write(t->metrics, json_pack("{ss sI sI ss ss* ss*}", "type", "resume", "step", (json_int_t)r->step, "attempt",
+                                           (json_int_t)r->attempt, "checkpoint", r->path, "by", l->command->by, "user", l->command->user));
+    if (s) zf_record_text(t, "warning", "%s: %s", e.where, e.message);
+}
+
+/* What was exported, saved and validated is of the course that is left. */
+static void forget(struct zf_trainer *t)
+{
+    free(t->save.path);
+    free(t->exported);
+    free(t->best.path);
+    t->save.path = t->exported = t->best.path = NULL;
+    t->best.any = false;
+    t->best.worse = t->best.step = t->best.kept = 0;
+    t->exported_at = t->validated_at = t->judged_at = (struct zf_moment){0};
+    t->save.failed = 0;
+    t->profile = (struct zf_profile){.data_cpu = t->profile.data_cpu};
+    t->ill = t->answered = false;
+}
+
+static enum zf_status go(struct zf_trainer *t, const struct load *l, struct zf_err *e)
+{
+    const struct zf_resume *r = &l->from;
+    zf_watch_leave(t);
+    t->profile.data_cpu += zf_loader_cpu(t->loader);
+    zf_loader_stop(t->loader); /* all memory is given back before any is taken */
+    t->loader = NULL;
+    zf_pipeline_close(&t->pipeline);
+    zf_model_close(&t->model);
+    forget(t);
+    t->step = r->step;
+    t->started = t->save.at = zf_clock();
+    ZF_TRY(zf_session_go_to(t->session, &l->changes, r->step, l->steps, l->command, e));
+    ZF_TRY(zf_setup_steps(t->setup, e));
+    t->plain.every = t->o->plain_every;
+    ZF_TRY(zf_trainer_open_model(t, r, e));
+    t->applied = t->in_row ? 0 : t->step;
+    ZF_TRY(zf_resume_commands(r, t, e));
+    return zf_lock_beat(t->lock, t->step, e);
+}
+
+enum zf_status zf_load(struct zf_trainer *t, const struct zf_command *c, char *text, size_t room, struct zf_err *e)
+{
+    struct load l = {.command = c};
+    uint64_t before = t->step;
+    char *run = zf_trainer_place(t);
+    zf_save_end(t); /* what is being written is of the way that the run may leave */
+    zf_session_doing(t->session, "loading");
+    enum zf_status s = run ? look(t, &l, run, e) : zf_fail_memory(e, t->run);
+    if (s) {
+        free(run);
+        return s;
+    }
+    struct zf_change_place place = {.step = l.from.step, .steps = l.steps, .rate = NULL};
+    char *differ = zf_changes_text(&l.changes, t->o, NULL, 0, &place);
+    s = write_down(t, &l, e);
+    if (!s) {
+        t->broken = true;
+        zf_session_breaks(t->session, true);
+        cut_metrics(t, &l, run);
+        s = go(t, &l, e);
+    }
+    if (!s) {
+        t->broken = false;
+        zf_session_breaks(t->session, false);
+        zf_watch_open(t);
+        zf_record_text(t, "note", "step %" PRIu64 " is loaded from %s; the run was at step %" PRIu64, l.from.step, l.from.path, before);
+        zf_resume_machine(&l.from, t);
+        snprintf(text, room,
+                 "step %" PRIu64 " is loaded from %s (the run was at step %" PRIu64 "); `resume` goes on with step %" PRIu64 "%s%s",
+                 l.from.step, l.from.path, before, l.from.step + 1, differ && *differ ? "\n" : "", differ ? differ : "");
+    }
+    free(differ);
+    zf_changes_free(&l.changes);
+    zf_options_free(&l.wanted);
+    zf_resume_close(&l.from);
+    free(run);
+    return s;
+}
