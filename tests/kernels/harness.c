@@ -24,6 +24,22 @@ static struct {
 } devices[DEVICES];
 static size_t opened;
 
+#ifdef ZF_TEST_CUDA
+extern const struct zf_device_type zf_cuda_device;
+
+int devices_open(void **state)
+{
+    struct zf_err e;
+    struct zf_device *d;
+    (void)state;
+    if (zf_cuda_device.open(&d, &(struct zf_device_options){0}, &e)) return -1;
+    if (d->type->lane_new(d, "test", &devices[0].lane, &e)) return -1;
+    devices[0].device = d;
+    strcpy(devices[0].name, "cuda");
+    opened = 1;
+    return 0;
+}
+#else
 int devices_open(void **state)
 {
     static const char *const paths[] = {"scalar", "avx2", "avx512"};
@@ -45,6 +61,7 @@ int devices_open(void **state)
         }
     return 0;
 }
+#endif
 
 int devices_close(void **state)
 {

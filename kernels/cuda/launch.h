@@ -1,0 +1,24 @@
+/* Launchers of the kernels in the .cu files: one an op, issued into a stream. The arguments have been checked (kernels/checks.h); what they
+ * point to is device memory. Each returns what the launch says, not what the kernel does. C and C++. */
+#ifndef ZF_CUDA_LAUNCH_H
+#define ZF_CUDA_LAUNCH_H
+
+#include "kernels/ops.h"
+
+#include <cuda_runtime_api.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define ZF_OP(name) __attribute__((weak)) /* until all are there */ cudaError_t zf_cuda_##name(const struct zf_##name##_args *a, cudaStream_t s);
+#define ZF_OPS_WITHOUT_MATMUL /* cuBLAS */
+#include "kernels/ops.def"
+#undef ZF_OPS_WITHOUT_MATMUL
+#undef ZF_OP
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

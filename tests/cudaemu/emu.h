@@ -1,0 +1,135 @@
+/* emu.h - shared by the parts of libcudaemu.so.
+ *
+ * The library itself is never compiled with -fsanitize=thread. Its own locks are futexes that no
+ * sanitizer can see, and the only happens-before edges ThreadSanitizer hears about are those CUDA
+ * promises; they are told through hb_release() and hb_acquire(). So TSan reports exactly missing
+ * synchronisation of the program, whatever the timing was.
+ *
+ * One binary serves all builds: the sanitizer hooks are weak symbols, NULL when absent.
+ */
+#pragma once
+#include <cuda_runtime_api.h>
+#include <atomic>
+#include <climits>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------ sanitizers */
+
+#define WEAK __attribute__((weak))
+extern "C" {
+WEAK void __tsan_acquire(void *);
+WEAK void __tsan_release(void *);
+WEAK void __tsan_read_range(void *, unsigned long);
+WEAK void __tsan_write_range(void *, unsigned long);
+WEAK void *__tsan_get_current_fiber(void);
+WEAK void *__tsan_create_fiber(unsigned);
+WEAK void __tsan_destroy_fiber(void *);
+WEAK void __tsan_switch_to_fiber(void *, unsigned);
+WEAK void __tsan_set_fiber_name(void *, const char *);
+WEAK void __sanitizer_start_switch_fiber(void **, const void *, size_t);
+WEAK void __sanitizer_finish_switch_fiber(void *, const void **, size_t *);
+WEAK void __asan_unpoison_memory_region(const volatile void *, size_t);
+}
+static inline bool in_tsan()
+{
+    return &__tsan_acquire != nullptr;
+}
+static inline bool in_asan()
+{
+    return &__asan_unpoison_memory_region != nullptr;
+}
+static inline void hb_acquire(void *p)
+{
+    if (&__tsan_acquire) __tsan_acquire(p);
+}
+static inline void hb_release(void *p)
+{
+    if (&__tsan_release) __tsan_release(p);
+}
+/* Library calls (cuBLAS, NCCL) announce the bytes they touch. */
+static inline void note_read(const void *p, size_t n)
+{
+    if (&__tsan_read_range) __tsan_read_range(const_cast<void *>(p), n);
+}
+static inline void note_write(void *p, size_t n)
+{
+    if (&__tsan_write_range) __tsan_write_range(p, n);
+}
+
+/* ------------------------------------------------------------------ invisible locks */
+
+/* Nothing may be allocated under these: TSan intercepts operator new and would see the order. */
+static inline void futex_wait(std::atomic<int> *a, int v)
+{
+    syscall(SYS_futex, a, FUTEX_WAIT, v, nullptr, nullptr, 0);
+}
+static inline void futex_wake(std::atomic<int> *a, int n = INT_MAX)
+{
+    syscall(SYS_futex, a, FUTEX_WAKE, n, nullptr, nullptr, 0);
+}
+struct Lock {
+    std::atomic<int> v{0}; /* 0 free, 1 held, 2 held and waited for */
+    void lock()
+    {
+        int c = 0;
+        if (v.compare_exchange_strong(c, 1)) return;
+        if (c != 2) c = v.exchange(2);
+        while (c) {
+            futex_wait(&v, 2);
+            c = v.exchange(2);
+        }
+    }
+    void unlock()
+    {
+        if (v.exchange(0) == 2) futex_wake(&v, 1);
+    }
+};
+struct Guard {
+    Lock &l;
+    explicit Guard(Lock &x) : l(x)
+    {
+        l.lock();
+    }
+    ~Guard()
+    {
+        l.unlock();
+    }
+};
+struct Flag { /* one-shot */
+    std::atomic<int> v{0};
+    void set()
+    {
+        v.store(1);
+        futex_wake(&v);
+    }
+    bool test() const
+    {
+        return v.load() != 0;
+    }
+    void wait()
+    {
+        while (!v.load()) futex_wait(&v, 0);
+    }
+};
+
+/* ------------------------------------------------------------------ between the .cpp files */
+
+long emu_env(const char *name, long dflt);
+uint64_t emu_rand(uint64_t *state);
+cudaError_t emu_set_error(cudaError_t e); /* last error of the calling thread; returns e */
+void emu_set_sticky(cudaError_t e);       /* an error after which the context is unusable */
+cudaError_t emu_sticky();
+int emu_device();          /* current device of the calling thread */
+size_t emu_device_bytes(); /* capacity of each device */
+size_t emu_used_bytes(int device);
+/* Put work on a stream; it runs on the stream's worker thread. */
+cudaError_t emu_submit(cudaStream_t s, std::function<void()> fn);
+cudaError_t emu_sync_stream(cudaStream_t s);
+cudaError_t emu_sync_device(int device); /* -1: all devices */
+/* Run a whole grid on the calling thread (and those of further SMs); returns when it is done. */
+cudaError_t emu_run_grid(dim3 grid, dim3 block, size_t smem, const void *kernel, const std::function<void()> &body, int shared_static);

@@ -1,0 +1,564 @@
+/* runtime.cpp - devices, errors, streams, events and launches of libcudart.
+ *
+ * Every stream is a worker thread that runs its operations in order. Streams, counts and queues are
+ * guarded by invisible locks (emu.h); the edges a program may rely on are announced:
+ * enqueue -> operation, operation -> next operation, event record -> wait, anything -> synchronise.
+ */
+#include "emu.h"
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+long emu_env(const char *name, long dflt)
+{
+    const char *v = getenv(name);
+    return v && *v ? strtol(v, nullptr, 0) : dflt;
+}
+
+uint64_t emu_rand(uint64_t *state)
+{ /* xorshift64* */
+    uint64_t x = *state;
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    *state = x;
+    return x * 0x2545F4914F6CDD1Dull;
+}
+
+static double now_ms()
+{
+    timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
+}
+
+/* ------------------------------------------------------------------ errors */
+
+static __thread cudaError_t last_error = cudaSuccess;
+static std::atomic<int> sticky_error{0};
+
+cudaError_t emu_set_error(cudaError_t e)
+{
+    if (e != cudaSuccess) last_error = e;
+    return e;
+}
+void emu_set_sticky(cudaError_t e)
+{
+    int none = 0;
+    sticky_error.compare_exchange_strong(none, e);
+}
+cudaError_t emu_sticky()
+{
+    return (cudaError_t)sticky_error.load();
+}
+
+extern "C" cudaError_t cudaGetLastError(void)
+{
+    cudaError_t e = last_error;
+    last_error = emu_sticky();
+    return e;
+}
+extern "C" cudaError_t cudaPeekAtLastError(void)
+{
+    return last_error;
+}
+
+extern "C" const char *cudaGetErrorName(cudaError_t e)
+{
+#define NAME(x) \
+    { \
+        x, #x \
+    }
+    static const struct {
+        cudaError_t code;
+        const char *name;
+    } names[] = {
+        NAME(cudaSuccess),
+        NAME(cudaErrorInvalidValue),
+        NAME(cudaErrorMemoryAllocation),
+        NAME(cudaErrorInvalidConfiguration),
+        NAME(cudaErrorInvalidDevice),
+        NAME(cudaErrorNoDevice),
+        NAME(cudaErrorNotReady),
+        NAME(cudaErrorLaunchFailure),
+        NAME(cudaErrorInvalidResourceHandle),
+        NAME(cudaErrorNotSupported),
+        NAME(cudaErrorInsufficientDriver),
+    };
+#undef NAME
+    for (auto &n : names)
+        if (n.code == e) return n.name;
+    return "cudaErrorUnknown";
+}
+extern "C" const char *cudaGetErrorString(cudaError_t e)
+{
+    return cudaGetErrorName(e);
+}
+
+/* ------------------------------------------------------------------ devices */
+
+static __thread int current_device;
+
+int emu_device()
+{
+    return current_device;
+}
+size_t emu_device_bytes()
+{
+    return (size_t)emu_env("CUDAEMU_MEM_MB", 4096) << 20;
+}
+static int device_count()
+{
+    return (int)emu_env("CUDAEMU_DEVICES", 1);
+}
+static int compute_capability()
+{
+    return (int)emu_env("CUDAEMU_CC", 90);
+}
+static int max_dynamic_shared()
+{ /* after opting in with cudaFuncSetAttribute */
+    int cc = compute_capability();
+    return (cc >= 90 ? 227 : cc == 80 ? 163 : cc == 75 ? 64 : 99) << 10;
+}
+
+extern "C" {
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    *n = device_count();
+    return *n ? cudaSuccess : emu_set_error(cudaErrorNoDevice);
+}
+cudaError_t cudaSetDevice(int d)
+{
+    if (d < 0 || d >= device_count()) return emu_set_error(cudaErrorInvalidDevice);
+    current_device = d;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *d)
+{
+    *d = current_device;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceReset(void)
+{
+    return emu_sync_device(current_device);
+}
+cudaError_t cudaDeviceSynchronize(void)
+{
+    return emu_sync_device(current_device);
+}
+cudaError_t cudaDriverGetVersion(int *v)
+{
+    *v = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *v)
+{
+    *v = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int d)
+{
+    if (d < 0 || d >= device_count()) return emu_set_error(cudaErrorInvalidDevice);
+    memset(p, 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "cudaemu sm_%d", compute_capability());
+    p->major = compute_capability() / 10;
+    p->minor = compute_capability() % 10;
+    p->totalGlobalMem = emu_device_bytes();
+    p->sharedMemPerBlock = 48 << 10;
+    p->sharedMemPerBlockOptin = (size_t)max_dynamic_shared();
+    p->warpSize = 32;
+    p->maxThreadsPerBlock = 1024;
+    p->maxThreadsPerMultiProcessor = 2048;
+    p->multiProcessorCount = 4;
+    p->asyncEngineCount = 2;
+    p->regsPerBlock = 65536;
+    p->concurrentKernels = 1;
+    p->unifiedAddressing = 1;
+    for (int i = 0; i < 3; i++) {
+        p->maxThreadsDim[i] = i == 2 ? 64 : 1024;
+        p->maxGridSize[i] = i ? 65535 : 0x7fffffff;
+    }
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceGetAttribute(int *v, enum cudaDeviceAttr a, int d)
+{
+    struct cudaDeviceProp p;
+    cudaError_t e = cudaGetDeviceProperties(&p, d);
+    if (e) return e;
+    switch (a) {
+    case cudaDevAttrMultiProcessorCount: *v = p.multiProcessorCount; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMajor: *v = p.major; return cudaSuccess;
+    case cudaDevAttrComputeCapabilityMinor: *v = p.minor; return cudaSuccess;
+    case cudaDevAttrMaxSharedMemoryPerBlockOptin: *v = max_dynamic_shared(); return cudaSuccess;
+    default: return emu_set_error(cudaErrorNotSupported);
+    }
+}
+cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
+{
+    size_t used = emu_used_bytes(current_device);
+    *total = emu_device_bytes();
+    *free_bytes = *total > used ? *total - used : 0;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceCanAccessPeer(int *r, int a, int b)
+{
+    *r = a != b;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceEnablePeerAccess(int, unsigned)
+{
+    return cudaSuccess;
+}
+}
+
+/* ------------------------------------------------------------------ streams */
+
+typedef std::shared_ptr<struct CUstream_st> StreamRef;
+struct Dependency { /* wait until `stream` has done `count` operations */
+    StreamRef stream;
+    int count;
+};
+struct Op {
+    Op *next = nullptr;
+    std::function<void()> fn;
+    std::vector<Dependency> deps;
+    bool stop = false;   /* last operation of a destroyed stream */
+    bool always = false; /* runs even after a sticky error (events, so that nobody waits for ever) */
+};
+struct CUstream_st {
+    Lock l;
+    Op *head = nullptr, *tail = nullptr; /* intrusive: nothing is allocated under the lock */
+    std::atomic<int> enqueued{0}, done{0};
+    bool nonblocking = false;
+    int device = 0, id = 0;
+    uint64_t rng = 1;
+    char hb_done = 0;
+    bool idle() const
+    {
+        return done.load() == enqueued.load();
+    }
+};
+
+static Lock streams_lock;
+static std::vector<StreamRef> &streams()
+{ /* never destroyed: workers outlive main() */
+    static auto *v = [] {
+        auto *x = new std::vector<StreamRef>();
+        x->reserve(1024);
+        return x;
+    }();
+    return *v;
+}
+
+static void wait_done(CUstream_st *s, int count)
+{
+    for (int d; (d = s->done.load()) - count < 0;) futex_wait(&s->done, d);
+    hb_acquire(&s->hb_done);
+}
+
+static void random_delay(CUstream_st *s, long max_us)
+{
+    long us = (long)(emu_rand(&s->rng) % (uint64_t)(max_us + 1));
+    timespec t{us / 1000000, us % 1000000 * 1000};
+    nanosleep(&t, nullptr);
+}
+
+static void worker(StreamRef s)
+{
+    current_device = s->device;
+    long latency_us = emu_env("CUDAEMU_LATENCY_US", 0);
+    s->rng = (uint64_t)(emu_env("CUDAEMU_SEED", 1) * 7919 + s->id + 1);
+    for (int k = 0;; k++) {
+        for (int e; (e = s->enqueued.load()) == k;) futex_wait(&s->enqueued, e);
+        s->l.lock();
+        Op *op = s->head;
+        s->head = op->next;
+        s->l.unlock();
+        hb_acquire(op);
+        for (auto &d : op->deps) wait_done(d.stream.get(), d.count);
+        if (latency_us) random_delay(s.get(), latency_us);
+        bool stop = op->stop;
+        if (op->fn && (op->always || emu_sticky() == cudaSuccess)) op->fn();
+        delete op;
+        hb_release(&s->hb_done);
+        s->done.store(k + 1);
+        futex_wake(&s->done);
+        if (stop) return;
+    }
+}
+
+static StreamRef new_stream(int device, bool nonblocking)
+{
+    static std::atomic<int> ids{0};
+    auto s = std::make_shared<CUstream_st>();
+    s->device = device;
+    s->nonblocking = nonblocking;
+    s->id = ids++;
+    {
+        Guard g(streams_lock);
+        streams().push_back(s);
+    }
+    std::thread(worker, s).detach();
+    return s;
+}
+
+static StreamRef default_stream(int device)
+{ /* the legacy one */
+    static Lock l;
+    static auto *v = new std::map<int, StreamRef>();
+    Guard g(l);
+    auto &r = (*v)[device];
+    if (!r) r = new_stream(device, false);
+    return r;
+}
+
+static StreamRef resolve(cudaStream_t s)
+{
+    if (!s || s == cudaStreamLegacy || s == cudaStreamPerThread) return default_stream(current_device);
+    Guard g(streams_lock);
+    for (auto &r : streams())
+        if (r.get() == s) return r;
+    return nullptr;
+}
+
+/* The legacy default stream waits for all blocking streams of its device, and they for it. */
+static void add_implicit_dependencies(Op *op, const StreamRef &s)
+{
+    if (s->nonblocking) return;
+    StreamRef dflt = default_stream(s->device);
+    if (s != dflt) {
+        if (!dflt->idle()) op->deps.push_back({dflt, dflt->enqueued.load()});
+        return;
+    }
+    Guard g(streams_lock);
+    for (auto &r : streams())
+        if (r != s && !r->nonblocking && r->device == s->device && !r->idle()) op->deps.push_back({r, r->enqueued.load()});
+}
+
+static cudaError_t submit(cudaStream_t h, std::function<void()> fn, bool stop, bool always)
+{
+    StreamRef s = resolve(h);
+    if (!s) return emu_set_error(cudaErrorInvalidResourceHandle);
+    if (emu_sticky() != cudaSuccess && !stop && !always) return emu_set_error(emu_sticky());
+    Op *op = new Op();
+    op->fn = std::move(fn);
+    op->stop = stop;
+    op->always = always;
+    add_implicit_dependencies(op, s);
+    hb_release(op);
+    s->l.lock();
+    if (s->head)
+        s->tail->next = op;
+    else
+        s->head = op;
+    s->tail = op;
+    s->enqueued++;
+    s->l.unlock();
+    futex_wake(&s->enqueued);
+    return cudaSuccess;
+}
+
+cudaError_t emu_submit(cudaStream_t s, std::function<void()> fn)
+{
+    return submit(s, std::move(fn), false, false);
+}
+cudaError_t emu_sync_stream(cudaStream_t h)
+{
+    StreamRef s = resolve(h);
+    if (!s) return emu_set_error(cudaErrorInvalidResourceHandle);
+    wait_done(s.get(), s->enqueued.load());
+    return emu_set_error(emu_sticky());
+}
+cudaError_t emu_sync_device(int device)
+{
+    std::vector<StreamRef> v;
+    {
+        Guard g(streams_lock);
+        v = streams();
+    }
+    for (auto &s : v)
+        if (device < 0 || s->device == device) wait_done(s.get(), s->enqueued.load());
+    return emu_set_error(emu_sticky());
+}
+
+extern "C" {
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
+{
+    *s = new_stream(current_device, flags & cudaStreamNonBlocking).get();
+    return cudaSuccess;
+}
+cudaError_t cudaStreamCreate(cudaStream_t *s)
+{
+    return cudaStreamCreateWithFlags(s, 0);
+}
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int)
+{
+    return cudaStreamCreateWithFlags(s, flags);
+}
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least = 0, *greatest = -5;
+    return cudaSuccess;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t h)
+{
+    StreamRef s = resolve(h);
+    if (!s || !h) return emu_set_error(cudaErrorInvalidResourceHandle);
+    cudaError_t e = submit(h, nullptr, true, false);
+    Guard g(streams_lock);
+    auto &v = streams();
+    v.erase(std::remove(v.begin(), v.end(), s), v.end());
+    return e;
+}
+cudaError_t cudaStreamSynchronize(cudaStream_t h)
+{
+    return emu_sync_stream(h);
+}
+cudaError_t cudaStreamQuery(cudaStream_t h)
+{
+    StreamRef s = resolve(h);
+    if (!s) return emu_set_error(cudaErrorInvalidResourceHandle);
+    if (emu_sticky()) return emu_set_error(emu_sticky());
+    if (!s->idle()) return cudaErrorNotReady;
+    hb_acquire(&s->hb_done);
+    return cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void *user)
+{
+    return emu_submit(s, [=] { f(user); });
+}
+}
+
+/* ------------------------------------------------------------------ events */
+
+struct EventState { /* one record of an event; a later record makes a new one */
+    Flag happened;
+    double ms = 0;
+    char hb = 0;
+    void wait()
+    {
+        happened.wait();
+        hb_acquire(&hb);
+    }
+};
+typedef std::shared_ptr<EventState> EventRef;
+struct CUevent_st {
+    Lock l;
+    EventRef state;
+};
+static EventRef state_of(cudaEvent_t e)
+{
+    Guard g(e->l);
+    return e->state;
+}
+
+extern "C" {
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+{
+    *e = new CUevent_st();
+    return cudaSuccess;
+}
+cudaError_t cudaEventCreate(cudaEvent_t *e)
+{
+    return cudaEventCreateWithFlags(e, 0);
+}
+cudaError_t cudaEventDestroy(cudaEvent_t e)
+{
+    delete e;
+    return cudaSuccess;
+}
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
+{
+    auto st = std::make_shared<EventState>();
+    {
+        Guard g(e->l);
+        e->state = st;
+    }
+    auto record = [st] {
+        st->ms = now_ms();
+        hb_release(&st->hb);
+        st->happened.set();
+    };
+    return submit(s, record, false, true);
+}
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
+{
+    EventRef st = state_of(e); /* the last record made before this call; none: no wait */
+    return st ? emu_submit(s, [st] { st->wait(); }) : cudaSuccess;
+}
+cudaError_t cudaEventSynchronize(cudaEvent_t e)
+{
+    EventRef st = state_of(e);
+    if (st) st->wait();
+    return emu_set_error(emu_sticky());
+}
+cudaError_t cudaEventQuery(cudaEvent_t e)
+{
+    EventRef st = state_of(e);
+    if (st && !st->happened.test()) return cudaErrorNotReady;
+    if (st) hb_acquire(&st->hb);
+    return emu_set_error(emu_sticky());
+}
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
+{
+    EventRef x = state_of(a), y = state_of(b);
+    if (!x || !y) return emu_set_error(cudaErrorInvalidResourceHandle);
+    if (!x->happened.test() || !y->happened.test()) return cudaErrorNotReady;
+    *ms = (float)(y->ms - x->ms);
+    return cudaSuccess;
+}
+}
+
+/* ------------------------------------------------------------------ kernel launches */
+
+static Lock limits_lock;
+static std::map<const void *, int> &dynamic_shared_limits()
+{
+    static auto *m = new std::map<const void *, int>();
+    return *m;
+}
+
+extern "C" cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute a, int v)
+{
+    if (a != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
+    if (v < 0 || v > max_dynamic_shared()) return emu_set_error(cudaErrorInvalidValue);
+    Guard g(limits_lock);
+    dynamic_shared_limits()[kernel] = v;
+    return cudaSuccess;
+}
+
+static size_t dynamic_shared_limit(const void *kernel)
+{
+    Guard g(limits_lock);
+    auto it = dynamic_shared_limits().find(kernel);
+    return it == dynamic_shared_limits().end() ? 48 << 10 : (size_t)it->second;
+}
+
+void cudaemu_enqueue(dim3 g, dim3 b, size_t smem, cudaStream_t s, const void *kernel, std::function<void()> body, int shared_static,
+                     cudaError_t *rc)
+{
+    uint64_t threads = (uint64_t)b.x * b.y * b.z;
+    if (!threads || threads > 1024 || b.z > 64 || !g.x || !g.y || !g.z || g.x > 0x7fffffffu || g.y > 65535 || g.z > 65535) {
+        *rc = emu_set_error(cudaErrorInvalidConfiguration);
+        return;
+    }
+    size_t limit = dynamic_shared_limit(kernel);
+    if (smem > limit) {
+        fprintf(stderr,
+                "cudaemu: launch wants %zu bytes of dynamic shared memory, %zu allowed "
+                "(cudaFuncSetAttribute)\n",
+                smem, limit);
+        *rc = emu_set_error(cudaErrorInvalidValue);
+        return;
+    }
+    *rc = emu_submit(s, [=] {
+        cudaError_t e = emu_run_grid(g, b, smem, kernel, body, shared_static);
+        if (e != cudaSuccess) emu_set_sticky(e);
+    });
+}
