@@ -59,7 +59,12 @@ template <class F> static inline cudaError_t gpu_by_type(enum zf_dtype type, F f
 
 /* ---- grids ---- */
 
-enum { GPU_THREADS = 256, GPU_MOST_BLOCKS = 1 << 16, GPU_WARP = 32 };
+static const unsigned GPU_THREADS = 256, GPU_MOST_BLOCKS = 1 << 16, GPU_WARP = 32;
+
+static __device__ __forceinline__ bool gpu_finite(double x)
+{
+    return x - x == 0;
+}
 
 /* Blocks of GPU_THREADS for a loop over n > 0 that strides by the grid. */
 static inline unsigned gpu_blocks(size_t n)
@@ -73,6 +78,86 @@ static __device__ __forceinline__ float gpu_warp_sum(float x)
 {
     for (int o = GPU_WARP / 2; o; o >>= 1) x += __shfl_xor_sync(0xffffffffu, x, o);
     return x;
+}
+
+static __device__ __forceinline__ double gpu_warp_sum(double x)
+{
+    for (int o = GPU_WARP / 2; o; o >>= 1) x += __shfl_xor_sync(0xffffffffu, x, o);
+    return x;
+}
+
+/* Sum over a block of GPU_THREADS, in every thread; the order is fixed. Every thread comes here. */
+template <class T> static __device__ T gpu_block_sum(T x)
+{
+    __shared__ T part[GPU_THREADS / GPU_WARP];
+    T all = 0;
+    x = gpu_warp_sum(x);
+    if (threadIdx.x % GPU_WARP == 0) part[threadIdx.x / GPU_WARP] = x;
+    __syncthreads();
+    for (unsigned i = 0; i < GPU_THREADS / GPU_WARP; i++) all += part[i];
+    __syncthreads(); /* part is used again */
+    return all;
+}
+
+/* ---- numbers by chance: core/base/rng.h, kernels/host/chance.h ---- */
+
+struct gpu_key {
+    uint32_t v[4];
+};
+
+static __host__ __device__ inline gpu_key gpu_philox(uint64_t key, uint64_t counter_high, uint64_t counter_low)
+{
+    uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32), c0 = (uint32_t)counter_low, c1 = (uint32_t)(counter_low >> 32),
+             c2 = (uint32_t)counter_high, c3 = (uint32_t)(counter_high >> 32);
+    for (int round = 0; round < 10; round++) {
+        uint64_t p0 = (uint64_t)0xD2511F53u * c0, p1 = (uint64_t)0xCD9E8D57u * c2;
+        uint32_t n0 = (uint32_t)(p1 >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p0 >> 32) ^ c3 ^ k1;
+        c1 = (uint32_t)p1;
+        c3 = (uint32_t)p0;
+        c0 = n0;
+        c2 = n2;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return gpu_key{{c0, c1, c2, c3}};
+}
+
+static __device__ __forceinline__ uint32_t gpu_mix_upper(uint32_t x)
+{
+    x = (x ^ (x >> 16)) * 0x7feb352du;
+    return (x ^ (x >> 15)) * 0x846ca68bu;
+}
+
+static __device__ __forceinline__ uint32_t gpu_mix(uint32_t x)
+{
+    x = gpu_mix_upper(x);
+    return x ^ (x >> 16);
+}
+
+/* Sixteen bits for element `index` of an update, and of a move. */
+static __device__ __forceinline__ uint32_t gpu_update_noise(const gpu_key &k, uint64_t index)
+{
+    return gpu_mix_upper((gpu_mix((uint32_t)index ^ k.v[0]) ^ ((uint32_t)(index >> 32) + k.v[2])) + k.v[1]) >> 16;
+}
+static __device__ __forceinline__ uint32_t gpu_move_noise(const gpu_key &k, uint64_t index)
+{
+    return gpu_mix_upper((uint32_t)index ^ (gpu_mix((uint32_t)(index >> 32) ^ k.v[0]) + k.v[1])) >> 16;
+}
+
+/* x to bf16 by these bits: up with the probability that is its distance from the lower neighbour. What is not finite stays so. */
+static __device__ __forceinline__ __nv_bfloat16 gpu_narrow_by(float x, uint32_t noise)
+{
+    uint32_t bits = __float_as_uint(x);
+    if ((bits & 0x7f800000u) == 0x7f800000u) return __float2bfloat16_rn(x);
+    return __ushort_as_bfloat16((unsigned short)((bits + noise) >> 16));
+}
+static __device__ __forceinline__ void gpu_store_by(float *to, float x, uint32_t)
+{
+    *to = x;
+}
+static __device__ __forceinline__ void gpu_store_by(__nv_bfloat16 *to, float x, uint32_t noise)
+{
+    *to = gpu_narrow_by(x, noise);
 }
 
 /* ---- tensor cores ---- */

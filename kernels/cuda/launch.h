@@ -11,11 +11,15 @@
 extern "C" {
 #endif
 
-#define ZF_OP(name) __attribute__((weak)) /* until all are there */ cudaError_t zf_cuda_##name(const struct zf_##name##_args *a, cudaStream_t s);
+#define ZF_OP(name) \
+    __attribute__((weak)) /* until all are there */ cudaError_t zf_cuda_##name(const struct zf_##name##_args *a, cudaStream_t s);
 #define ZF_OPS_WITHOUT_MATMUL /* cuBLAS */
 #include "kernels/ops.def"
 #undef ZF_OPS_WITHOUT_MATMUL
 #undef ZF_OP
+
+/* c[r][i] = (c if accumulate) + bias[i], bias of `type` or NULL (0): before a product that adds to it, or instead of one without terms. */
+cudaError_t zf_cuda_bias_rows(const struct zf_matmul_args *a, cudaStream_t s);
 
 #ifdef __cplusplus
 }
