@@ -60,26 +60,26 @@ static __device__ __forceinline__ float sigmoid(float x)
 
 static const float GELU_SCALE = 0.7978845608028654f, GELU_CUBE = 0.044715f; /* sqrt(2 / pi) */
 
-/* (1 + tanh(u)) / 2 is the sigmoid of 2u, without the difference of two that are almost equal. */
+/* GELU is x times the sigmoid of this: (1 + tanh(u)) / 2 is that of 2u, without the difference of two that are almost equal. */
 static __device__ __forceinline__ float gelu_gate(float x)
 {
-    return sigmoid(2 * GELU_SCALE * (x + GELU_CUBE * x * x * x));
+    return 2 * GELU_SCALE * (x + GELU_CUBE * x * x * x);
 }
 
 template <int KIND> static __device__ __forceinline__ float activate(float x, float up)
 {
     if (KIND == ZF_RELU) return x > 0 || x != x ? x : 0;
     if (KIND == ZF_SWIGLU) return x * sigmoid(x) * up;
-    return x * gelu_gate(x);
+    return x * sigmoid(gelu_gate(x));
 }
 
 /* d activate / dx, of SWIGLU over up */
 template <int KIND> static __device__ __forceinline__ float slope(float x)
 {
     if (KIND == ZF_RELU) return x > 0 ? 1 : x != x ? x : 0;
-    float g = KIND == ZF_SWIGLU ? sigmoid(x) : gelu_gate(x);
+    float gate = KIND == ZF_SWIGLU ? x : gelu_gate(x), g = sigmoid(gate), bend = g * sigmoid(-gate);
     float inner = KIND == ZF_SWIGLU ? 1 : 2 * GELU_SCALE * (1 + 3 * GELU_CUBE * x * x);
-    return g + x * inner * g * (1 - g);
+    return bend > 0 ? g + x * inner * bend : g; /* far out x and inner may be infinite where there is no bend */
 }
 
 template <class T, int KIND> static __global__ void activation(const T *x, const T *up, T *y, size_t rows, size_t n, size_t ldx, size_t ldy)
