@@ -66,7 +66,7 @@ template <class T> static __global__ void adamw_rows(struct zf_adamw_rows_args a
         T *weights = a.weights ? (T *)a.weights + n * a.cols : NULL;
         float *master = a.master ? a.master + at : (float *)(void *)weights;
         for (size_t c = threadIdx.x; c < a.cols; c += blockDim.x) {
-            float gradient = a.bus_type == ZF_BF16 ? gpu_float(__float2bfloat16_rn(g[c])) : g[c];
+            float gradient = a.bus_type == ZF_BF16 ? gpu_float(gpu_from_float<__nv_bfloat16>(g[c])) : g[c];
             adam_values x = {master[c], a.m[at + c], a.v[at + c]};
             adam_update(rule, step.rates, x, gradient);
             master[c] = x.master;

@@ -46,9 +46,12 @@ template <> __device__ __forceinline__ float gpu_from_float<float>(float x)
 {
     return x;
 }
+/* To nearest even; a NaN keeps its payload, as on the host (the device's own conversion makes one NaN of all). */
 template <> __device__ __forceinline__ __nv_bfloat16 gpu_from_float<__nv_bfloat16>(float x)
 {
-    return __float2bfloat16_rn(x);
+    uint32_t bits = __float_as_uint(x);
+    if ((bits & 0x7fffffffu) > 0x7f800000u) return __ushort_as_bfloat16((unsigned short)(bits >> 16 | 0x40));
+    return __ushort_as_bfloat16((unsigned short)((bits + 0x7fffu + (bits >> 16 & 1)) >> 16));
 }
 
 /* f(T()) with the type that `type` names, F32 or BF16. */
@@ -148,7 +151,7 @@ static __device__ __forceinline__ uint32_t gpu_move_noise(const gpu_key &k, uint
 static __device__ __forceinline__ __nv_bfloat16 gpu_narrow_by(float x, uint32_t noise)
 {
     uint32_t bits = __float_as_uint(x);
-    if ((bits & 0x7f800000u) == 0x7f800000u) return __float2bfloat16_rn(x);
+    if ((bits & 0x7f800000u) == 0x7f800000u) return gpu_from_float<__nv_bfloat16>(x);
     return __ushort_as_bfloat16((unsigned short)((bits + noise) >> 16));
 }
 static __device__ __forceinline__ void gpu_store_by(float *to, float x, uint32_t)
