@@ -107,6 +107,8 @@ struct zf_segment {
     size_t q_begin, q_count, k_begin, k_count; /* k_count >= q_count */
 };
 
+/* Segments stand in the order of their queries and of their keys; q_rows, k_rows: no range ends behind them. */
+
 /* o = softmax(scale q k^T) v per segment and head; kv head = head / (heads / kv_heads). q + r*ldq + head*head_dim, k and v likewise with
  * ldkv. lse[r*heads + head] = log of the sum of exp(scale q k), kept for backward (may be NULL). */
 struct zf_attention_args {
@@ -115,7 +117,7 @@ struct zf_attention_args {
     void *o;
     float *lse;
     const struct zf_segment *segments;
-    size_t segment_count, heads, kv_heads, head_dim, ldq, ldkv, ldo;
+    size_t segment_count, q_rows, k_rows, heads, kv_heads, head_dim, ldq, ldkv, ldo;
     float scale;
 };
 
@@ -128,7 +130,7 @@ struct zf_attention_backward_args {
     void *dq, *dk, *dv;
     float *delta;
     const struct zf_segment *segments;
-    size_t segment_count, heads, kv_heads, head_dim, ldq, ldkv, ldo, lddo, lddq, lddkv;
+    size_t segment_count, q_rows, k_rows, heads, kv_heads, head_dim, ldq, ldkv, ldo, lddo, lddq, lddkv;
     float scale;
 };
 
