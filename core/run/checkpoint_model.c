@@ -122,10 +122,42 @@ static enum zf_status find_saved(struct zf_saved_model *m, const char *run, doub
     return s;
 }
 
+/* What the run's newest checkpoint knows of its best validation. */
+static enum zf_status see_best(void *ctx, const char *path, bool left, struct zf_err *e)
+{
+    struct zf_ckpt c;
+    double *best = ctx;
+    if (left || *best >= 0 || zf_ckpt_open(&c, path, e)) return ZF_OK;
+    *best = zf_json_number(json_object_get(json_object_get(c.info, "trainer"), "best"), "step", 0);
+    zf_ckpt_close(&c);
+    return ZF_OK;
+}
+
+/* keep_best kept nothing; what was the best may be known all the same. e: that nothing was kept. */
+static enum zf_status best_not_kept(const char *run, struct zf_err *e)
+{
+    struct zf_saved_model m = {0};
+    struct zf_err ignored;
+    char *folder = NULL;
+    double best = -1;
+    if (zf_saves_each(run, see_best, &best, &ignored) || best < 1 || best > 9e15) return e->code;
+    uint64_t step = (uint64_t)best;
+    bool there = !find_saved(&m, run, best, &ignored) && m.path;
+    if (!there) there = !zf_locate_export(&folder, run, &step, &ignored);
+    zf_saved_model_close(&m);
+    free(folder);
+    if (!there)
+        return zf_fail(e, ZF_FORMAT, run,
+                       "its best step was %" PRIu64 ", of which nothing is left: keep_best = yes keeps an export of the best", step);
+    return zf_fail(e, ZF_FORMAT, run,
+                   "its best step was %" PRIu64 ", and keep_best is no: no export of it was kept; `--step %" PRIu64 "` is there", step,
+                   step);
+}
+
 static enum zf_status best_in_run(char **folder, struct zf_saved_model *m, const char *run, struct zf_err *e)
 {
     uint64_t step;
-    ZF_TRY(zf_locate_best(folder, &step, run, e));
+    if (zf_locate_best(folder, &step, run, e)) return best_not_kept(run, e);
     if (!*folder) ZF_TRY(find_saved(m, run, (double)step, e));
     if (*folder || m->path) return ZF_OK;
     return zf_fail(e, ZF_FORMAT, run, "its best step was %" PRIu64 ", of which neither the export nor a checkpoint is there any more",
@@ -154,6 +186,7 @@ enum zf_status zf_find_model(char **folder, struct zf_saved_model *saved, const 
                        model ? "a model" : "a checkpoint");
     if (model) return (*folder = strdup(argument)) ? ZF_OK : zf_fail_memory(e, argument);
     if (zf_is_checkpoint(argument)) return zf_saved_model_open(saved, argument, e);
+    if (zf_saves_is_file(argument) && !zf_directory_exists(argument)) return zf_saves_missing(argument, e);
     ZF_TRY(zf_locate_run(&run, argument, e));
     enum zf_status s = in_run(folder, saved, run, step, e);
     free(run);

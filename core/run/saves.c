@@ -48,6 +48,16 @@ bool zf_saves_is_weights(const json_t *info)
     return json_is_true(json_object_get(info, "weights_only"));
 }
 
+double zf_saves_step(const char *path)
+{
+    struct zf_ckpt c;
+    struct zf_err ignored;
+    if (zf_ckpt_open(&c, path, &ignored)) return -1;
+    double step = zf_json_number(c.info, "step", -1);
+    zf_ckpt_close(&c);
+    return step;
+}
+
 static bool is_own_name(const char *name, uint64_t step)
 {
     char own[64];
@@ -314,20 +324,51 @@ static const struct save *called(const struct saves *s, const char *word)
     return left;
 }
 
+static void put_names(const struct saves *s, char *out, size_t room)
+{
+    snprintf(out, room, "none yet");
+    for (size_t i = 0, n = 0; i < s->count && n + 260 < room; i++)
+        n += (size_t)snprintf(out + n, room - n, "%s%.*s", i ? ", " : "", (int)strlen(s->list[i].name) - 4, s->list[i].name);
+}
+
+char *zf_saves_names(const char *run)
+{
+    struct saves s;
+    struct zf_err ignored;
+    char text[800];
+    if (saves_open(&s, run, &ignored)) return NULL;
+    put_names(&s, text, sizeof text);
+    saves_free(&s);
+    return strdup(text);
+}
+
+enum zf_status zf_saves_missing(const char *path, struct zf_err *e)
+{
+    char *folder = zf_path_directory(path), *run = folder ? zf_path_directory(folder) : NULL, *names = NULL;
+    if (folder && run && !strcmp(name_of(folder), "checkpoints") && zf_directory_exists(folder)) names = zf_saves_names(run);
+    if (names)
+        zf_fail(e, ZF_USAGE, path, "there is no such checkpoint; %s has: %s", run, names);
+    else
+        zf_fail(e, ZF_USAGE, path, "there is no such file; a checkpoint is expected");
+    free(names);
+    free(run);
+    free(folder);
+    return e->code;
+}
+
 enum zf_status zf_saves_find(char **path, uint64_t *fork, const char *run, const char *word, struct zf_err *e)
 {
     struct saves s;
     *path = NULL;
     *fork = UINT64_MAX;
     if (strchr(word, '/')) {
-        if (!zf_file_exists(word)) return zf_fail(e, ZF_USAGE, word, "there is no such file; a checkpoint is expected");
+        if (!zf_file_exists(word)) return zf_saves_missing(word, e);
         return (*path = strdup(word)) ? ZF_OK : zf_fail_memory(e, word);
     }
     ZF_TRY(saves_open(&s, run, e));
     const struct save *x = called(&s, word);
-    char there[800] = "none yet";
-    for (size_t i = 0, n = 0; i < s.count && n + 260 < sizeof there; i++)
-        n += (size_t)snprintf(there + n, sizeof there - n, "%s%.*s", i ? ", " : "", (int)strlen(s.list[i].name) - 4, s.list[i].name);
+    char there[800];
+    put_names(&s, there, sizeof there);
     if (x) *path = zf_path_join(s.folder, x->name);
     if (x && x->link) *fork = x->fork;
     enum zf_status status = *path ? ZF_OK
@@ -464,9 +505,12 @@ char *zf_saves_list(const char *run)
         if (!localtime_r(&x->time.tv_sec, &t) || !strftime(when, sizeof when, "%F %T", &t)) when[0] = 0;
         char *path = zf_path_join(s.folder, x->name);
         bool weights = path && form_of(path) == WEIGHTS;
+        double step = path ? zf_saves_step(path) : -1;
         free(path);
-        fprintf(to, "%s%s  %s  %s%s%s", i ? "\n" : "", x->name, zf_bytes_text(x->bytes, bytes, sizeof bytes), when,
-                weights ? "  (weights only)" : "", x->left ? "  (of steps that the run was taken back from)" : "");
+        fprintf(to, "%s%s", i ? "\n" : "", x->name);
+        if (step >= 0) fprintf(to, "  step %.0f", step);
+        fprintf(to, "  %s  %s%s%s", zf_bytes_text(x->bytes, bytes, sizeof bytes), when, weights ? "  (weights only)" : "",
+                x->left ? "  (of steps that the run was taken back from)" : "");
     }
     if (to && fclose(to)) {
         free(text);

@@ -8,6 +8,7 @@
 bool zf_saves_is_file(const char *name); /* it ends in .zfc */
 /* It was reduced to its weights, as keep_weights asks for: enough to export, nothing to go on from. */
 bool zf_saves_is_weights(const json_t *info);
+double zf_saves_step(const char *path); /* of which step it is, by itself; -1: it does not say, or cannot be read */
 
 /* The newest one that a run can go on from, opened and verified, all of it. Damaged ones are passed over; `note` is told about each. ZF_OK
  * with *path NULL: there is none. path: to be freed; else zf_ckpt_close(out), too. */
@@ -21,6 +22,10 @@ enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, 
 /* What a person calls one: the file's name with or without .zfc, a step, or a path (with a slash). To be freed. fork: up to which step its
  * course and the run's are the same; UINT64_MAX: not known. ZF_USAGE: there is none, and which there are. */
 enum zf_status zf_saves_find(char **path, uint64_t *fork, const char *run, const char *word, struct zf_err *e);
+/* "last, step-00000500", the newest first; "none yet". To be freed; NULL: no memory. */
+char *zf_saves_names(const char *run);
+/* A checkpoint by this path was asked for, and there is no such file: ZF_USAGE, and which ones its run has. */
+enum zf_status zf_saves_missing(const char *path, struct zf_err *e);
 /* How many entries the journal had when the state was taken that is in this file: as it says itself, or as its entry or its time does. */
 size_t zf_saves_written(const json_t *entries, const char *path, const json_t *info);
 /* Takes away what is left of checkpoints whose trainer died while it wrote them. Under the run's lock. */
@@ -29,7 +34,7 @@ void zf_saves_sweep(const char *run);
  * with their weights only; the others go. Of those of another course as many stay. Nothing happens where there is none to go on from. Any
  * thread, one at a time. */
 void zf_saves_keep(const char *run, size_t keep, size_t keep_weights);
-/* A line each, the newest first: "step-00000500.zfc  12.3 MiB  2026-01-31 12:00:00". To be freed; NULL: no memory. */
+/* A line each, the newest first: "good.zfc  step 500  12.3 MiB  2026-01-31 12:00:00". To be freed; NULL: no memory. */
 char *zf_saves_list(const char *run);
 
 #endif

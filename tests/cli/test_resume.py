@@ -347,6 +347,8 @@ def test_what_is_no_checkpoint_of_it(folder):
     text = h.write(os.path.join(folder, "x.zfc"), "no checkpoint at all\n")
     expect("x.zfc" in refused(path, "--resume", text, code=4), "a text file")
     expect("no such file" in refused(path, "--resume", os.path.join(folder, "nowhere.zfc"), code=2), "none")
+    expect("there is no such checkpoint; there are: step-" in refused(path, "--resume", "3x", code=2), "none of that name")
+    expect("has: step-" in refused(path, "--resume", save_of(out, 99), code=2), "none of that step")
     for name in ("cut", "flipped", "empty"):
         path, out = setting(folder, name)
         killed(path, env=at_step(10))
