@@ -302,12 +302,30 @@ static enum zf_status last_save(struct zf_trainer *t, struct zf_err *e)
     return zf_fail(e, s, why.where, "%s; %s", why.message, next_start(t, next, sizeof next));
 }
 
-/* Whatever cannot be saved because it is not finite: the weights may be, and if not their export names the one that is not. */
-static enum zf_status save_and_export(struct zf_trainer *t, bool ill, struct zf_err *e)
+/* The last checkpoint could not be written. The weights alone are fewer bytes, and there may be room for them. */
+static enum zf_status unsaved(struct zf_trainer *t, const struct zf_err *why, struct zf_err *e)
 {
-    enum zf_status saved = ill && t->save.moment.step == t->step ? ZF_OK : last_save(t, e), s = saved;
+    struct zf_err other;
+    char exported[700];
+    enum zf_status s = export_once(t, &other);
+    if (s == ZF_BUSY) return *e = other, s;
+    if (s)
+        snprintf(exported, sizeof exported, "the weights could not be exported either: %.200s: %.400s", other.where, other.message);
+    else
+        snprintf(exported, sizeof exported, "the weights are exported to %.600s", t->exported);
+    return zf_fail(e, ZF_IO, why->where, "the checkpoint of step %" PRIu64 " could not be written: %.800s; %s", t->step, why->message,
+                   exported);
+}
+
+/* Whatever cannot be saved because it is not finite: the weights may be, and if not their export names the one that is not. *lost: there is
+ * no checkpoint, and *e is the whole story. */
+static enum zf_status save_and_export(struct zf_trainer *t, bool ill, bool *lost, struct zf_err *e)
+{
+    enum zf_status saved = ill && t->save.moment.step == t->step ? ZF_OK : last_save(t, e), s;
     struct zf_err why = *e;
-    if (!saved || saved == ZF_NUMERIC) s = insist(t, export_once, is_exported, e);
+    *lost = saved && saved != ZF_NUMERIC;
+    if (*lost) return saved == ZF_BUSY ? saved : unsaved(t, &why, e);
+    s = insist(t, export_once, is_exported, e);
     if (!s && saved) zf_record_text(t, "warning", "the weights are exported; the state was not saved: %s", why.message);
     if (s && s != ZF_NUMERIC && s != ZF_BUSY) s = e->code = ZF_IO;
     return s;
@@ -328,10 +346,14 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     const char *text = end_text(t, end, why, sizeof why);
     bool ill = end == ZF_END_NONFINITE;
     if (text && !ill) zf_record_text(t, "note", "%s", text);
-    enum zf_status s = save_and_export(t, ill, e);
+    bool lost;
+    enum zf_status s = save_and_export(t, ill, &lost, e);
     if (s == ZF_BUSY) return s; /* the directory is another trainer's */
     if (s || ill) {
-        zf_nonfinite_done(t, s ? e : NULL, done, sizeof done);
+        if (lost)
+            snprintf(done, sizeof done, "%.200s: %.1200s", e->where, e->message);
+        else
+            zf_nonfinite_done(t, s ? e : NULL, done, sizeof done);
         zf_record_text(t, "error", "%s%s%s", ill ? text : "", ill ? "; " : "", done);
     }
     if (s) {

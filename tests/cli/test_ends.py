@@ -122,6 +122,10 @@ def test_the_last_save_waits_for_room(folder):
     path, out = setting(folder, "never")
     done = h.run(path, "--set", "grace=1.5s", program=h.TRAINER, env=fault(ENOSPC, "step-00000014.zfc.tmp", "write", 1, 1000), code=7)
     expect("No space left" in done.stderr and f"goes on from {save_of(out, 12)}, step 12" in done.stderr, done.stderr)
+    for told in (done.stderr, texts(out, "error")[-1]):
+        expect("the checkpoint of step 14 could not be written: " in told and "the weights are exported to " in told, told)
+        expect("could not be exported" not in told, told)
+    expect(h.exports(out) == ["step-00000014"], "the export was not tried", h.exports(out))
     expect(at_end(out) == ("error", 7) and len([t for t in texts(out, "warning") if "tried again" in t]) == 1, texts(out, "warning"))
     go_on(path)
     r.same(out, whole)
