@@ -57,6 +57,7 @@ def count(entry):
 
 def setup(name, options):
     folder = "build-" + name
+    print(f"{name}: building ...", flush=True)
     words = ["meson", "setup", folder] + options
     if os.path.exists(os.path.join(folder, "build.ninja")):
         words.append("--reconfigure")
@@ -91,6 +92,7 @@ def run(name, folder, suite, factor, which):
         os.remove(log)
     total, entries = [0, 0, 0], {}
     if names:
+        print(f"{name}: testing, {len(names)} programs of the {suite} suite ...", flush=True)
         env = {**os.environ, **SAN}
         words = ["meson", "test", "-C", folder, "--no-rebuild", "--num-processes", str(CORES), "--timeout-multiplier", str(factor)]
         if name == "tsan" and command(["setarch", "-R", "true"])[0] == 0:
