@@ -3,6 +3,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/plural.h"
 #include "core/run/save.h"
 #include "core/run/saves.h"
 #include "core/run/steer.h"
@@ -151,6 +152,29 @@ static enum zf_status go(struct zf_trainer *t, const struct load *l, struct zf_e
     return zf_lock_beat(t->lock, t->step, e);
 }
 
+bool zf_load_loses(const struct zf_trainer *t, const char *word, char *text, size_t room)
+{
+    struct zf_err ignored;
+    char *run = zf_trainer_place(t), *path = NULL;
+    uint64_t fork;
+    bool found = run && !zf_saves_find(&path, &fork, run, word, &ignored);
+    double step = found ? zf_saves_step(path) : -1;
+    free(path);
+    free(run);
+    if (step < 0) return false;
+    if (step < (double)t->step)
+        snprintf(text, room,
+                 "load takes the run from step %" PRIu64
+                 " back to step %.0f: what was done since is undone, and the %.0f step%s after it taken again",
+                 t->step, step, (double)t->step - step, zf_plural((size_t)((double)t->step - step)));
+    else
+        snprintf(text, room,
+                 "load takes the run from step %" PRIu64
+                 " to step %.0f as it is in the checkpoint: what was done on the way here is undone",
+                 t->step, step);
+    return true;
+}
+
 enum zf_status zf_load(struct zf_trainer *t, const struct zf_command *c, char *text, size_t room, struct zf_err *e)
 {
     struct load l = {.command = c};
@@ -163,7 +187,7 @@ enum zf_status zf_load(struct zf_trainer *t, const struct zf_command *c, char *t
         free(run);
         return s;
     }
-    struct zf_change_place place = {.step = l.from.step, .steps = l.steps, .rate = NULL};
+    struct zf_change_place place = {.step = l.from.step, .steps = l.steps, .rate = NULL, .bare = true};
     char *differ = zf_changes_text(&l.changes, t->o, NULL, 0, &place);
     s = write_down(t, &l, e);
     if (!s) {

@@ -70,12 +70,6 @@ static enum zf_status path_of(const struct zf_trainer *t, const char *run, const
     return s ? s : *out ? ZF_OK : zf_fail_memory(e, run);
 }
 
-static enum zf_status check_name(const char *name, struct zf_err *e)
-{
-    if (!name || !(strchr(name, '/') || name[0] == '.' || strlen(name) > 200)) return ZF_OK;
-    return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has at most 200 bytes");
-}
-
 static enum zf_status saving_new(struct zf_trainer *t, const char *name, struct zf_saving **out, struct zf_err *e)
 {
     struct zf_device_info device;
@@ -309,7 +303,7 @@ static enum zf_status wish(struct zf_trainer *t, const char *name, uint64_t tick
 enum zf_status zf_save_command(struct zf_trainer *t, const char *name, bool scripted, char *text, size_t room, struct zf_err *e)
 {
     uint64_t ticket = ++t->save.tickets;
-    ZF_TRY(check_name(name, e));
+    ZF_TRY(zf_save_check_name(name, e));
     poll(t, false);
     if (scripted) zf_save_end(t); /* at that step, not at one that depends on clocks */
     if (t->save.now) {

@@ -16,6 +16,10 @@ enum zf_status zf_trainer_save(struct zf_trainer *t, struct zf_err *e);
 /* By a command: as RUN/checkpoints/step-00000500.zfc, or as NAME.zfc there. Begins, or waits for its turn (scripted: at once, training
  * waits for it); text: the answer for those who do not wait for the end, which zf_session_answered tells. */
 enum zf_status zf_save_command(struct zf_trainer *t, const char *name, bool scripted, char *text, size_t room, struct zf_err *e);
+/* save_name.c. NULL is fine: the run's own name for it. */
+enum zf_status zf_save_check_name(const char *name, struct zf_err *e);
+/* Would it replace one that is there, or about to be? text: which. A script that comes to the same step again replaces its own. */
+bool zf_save_replaces(const struct zf_trainer *t, const char *name, bool scripted, char *text, size_t room);
 /* In the middle of a run: a full disk costs this checkpoint, not the run. It is tried again after some steps, more and more of them. Waits.
  */
 bool zf_save_or_warn(struct zf_trainer *t);

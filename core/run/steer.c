@@ -126,6 +126,13 @@ static enum zf_status export_to(struct zf_trainer *t, const char *folder, struct
     return ZF_OK;
 }
 
+static bool ask(void *ctx, const struct zf_command *c, char *text, size_t room)
+{
+    struct zf_trainer *t = ctx;
+    if (c->id == ZF_CMD_load) return zf_load_loses(t, c->word[0], text, room);
+    return c->id == ZF_CMD_save && zf_save_replaces(t, c->count ? c->word[0] : NULL, !c->client, text, room);
+}
+
 static enum zf_status act(void *ctx, const struct zf_command *c, char *text, size_t room, struct zf_err *e)
 {
     struct zf_trainer *t = ctx;
@@ -204,7 +211,7 @@ void zf_steer_ask(struct zf_trainer *t)
 enum zf_status zf_steer_open(struct zf_trainer *t, struct zf_options *live, char *unheard, size_t size, struct zf_err *e)
 {
     const struct zf_session_trainer trainer = {
-        .ctx = t, .check = check, .apply = apply, .rate = rate, .can = can, .act = act, .record = record, .idle = idle};
+        .ctx = t, .check = check, .apply = apply, .rate = rate, .can = can, .act = act, .ask = ask, .record = record, .idle = idle};
     struct zf_err why;
     ZF_TRY(zf_session_open(&t->session, t->run, live, t->journal, &trainer, e));
     zf_session_told(t->session, &(struct zf_session_facts){.step = t->step, .steps = t->setup->steps, .eta = -1});

@@ -14,7 +14,7 @@ static void put_status(struct zf_session *s, FILE *to)
     char eta[32];
     struct zf_session_facts f = s->facts;
     fprintf(to, "%s%s%s, step %" PRIu64 " of %" PRIu64, s->doing, s->why ? ": " : "", s->why ? s->why : "", f.step, f.steps);
-    if (f.step) {
+    if (f.step && f.tokens_per_s > 0) { /* else this process has not taken a step yet */
         fprintf(to, ", loss %.4f, lr %.4g, %.0f tok/s", f.loss, f.learning_rate, f.tokens_per_s);
         fprintf(to, ", ETA %s", zf_duration_text(f.eta, eta, sizeof eta));
     }

@@ -283,7 +283,7 @@ char *zf_changes_text(const struct zf_changes *c, const struct zf_options *now, 
         const struct zf_change *one = &c->list[i];
         fprintf(to, "%s%s %s -> %s, from step %" PRIu64, lines++ ? "\n" : "", zf_option_table[one->id].name, one->before, one->after,
                 place->step + 1);
-        put_note(to, c, now, one->id, place);
+        if (!place->bare) put_note(to, c, now, one->id, place);
     }
     for (size_t i = 0; i + 1 < count; i += 2) {
         enum zf_option_id id = zf_option_id(zf_option_find(words[i]));

@@ -11,6 +11,7 @@ struct zf_change_place {
     void *ctx;
     const char *run;   /* the run directory, for advice */
     uint32_t interval; /* what update_interval = auto is; 0: not known */
+    bool bare;         /* the answer does not say what becomes of what is pending: all else changes, too */
 };
 
 struct zf_change {

@@ -193,13 +193,15 @@ def test_refusals(folder):
     h.write(os.path.join(out, "checkpoints", "text.zfc"), "no checkpoint\n")
     before = untouched(out)
     for words, reason in (
-        (("load", "4"), "loses what is trained since"),
+        (("load", "4"), "load takes the run from step 5 back to step 4: what was done since is undone, and the 1 step after it taken again"),
+        (("load", "3"), "there is no such checkpoint; there are: "),
         (("load!", "3"), "there is no such checkpoint; there are: "),
         (("load!", "three"), "step-00000004"),
         (("load!", "2"), "step-00000002.zfc"),
         (("load!", "text"), "text.zfc"),
         (("load!", save_of(other, 14)), "another run"),
         (("load!", os.path.join(folder, "nowhere.zfc")), "there is no such file"),
+        (("load!", save_of(out, 3)), "there is no such checkpoint; "),
         (("load!", folder), folder),
         (("at", "9", "load", "4"), "cannot be put off"),
         (("load",), "load CHECKPOINT"),
@@ -233,6 +235,59 @@ def test_names(folder):
     expect("load ./kept.zfc" in send(out, "history") or "kept.zfc" in send(out, "history"), send(out, "history"))
     to_the_end(out, p)
     same(out, uninterrupted(folder, "whole"))
+
+
+def test_what_it_says(folder):
+    """What is taken back, before; what is known, after."""
+    path, out, p = at_seven(folder)
+    said = send(out, "load", "4", code=1)
+    expect("from step 7 back to step 4: what was done since is undone, and the 3 steps after it taken again; to do it say yes" in said, said)
+    expect("loss" in send(out, "status"), "status of a run that has taken steps")
+    said = send(out, "load!", "4")
+    expect("topk_ratio 0.5 -> " in said and "learning_rate 0.005 -> " in said, said)
+    expect("pending" not in said and "window" not in said, "what becomes of what is pending is not so", said)
+    said = send(out, "status")
+    expect("step 4 of 14" in said and "loss" not in said and "tok/s" not in said, "what this course has not computed yet", said)
+    to_the_end(out, p)
+
+
+def test_named_ones_are_not_lost(folder):
+    path, out, p = at_seven(folder)
+    good = os.path.join(out, "checkpoints", "good.zfc")
+    send(out, "save", "good")
+    before = open(good, "rb").read()
+    for words in ("good",), ("good.zfc",):
+        said = send(out, "save", *words, code=1)
+        expect("good.zfc is there already, of step 7: save would replace it; to do it say yes (`save!`, or --yes)" in said, said)
+    for name in "step-00000100", "step-00000100.zfc", "step-000000001":
+        expect("take another name" in send(out, "save!", name, code=1), "a name of the run's own")
+    expect(open(good, "rb").read() == before and len(saves(out)) == 4, saves(out))
+    expect("good.zfc  step 7  " in send(out, "checkpoints"), send(out, "checkpoints"))
+    send(out, "step")
+    h.wait_for_step(p, out, 8)
+    waits(out)
+    send(out, "save", "good", "--yes")
+    expect("good.zfc  step 8  " in send(out, "checkpoints"), send(out, "checkpoints"))
+    send(out, "save!", "good")
+    h.write(good, "no checkpoint\n")
+    expect("good.zfc is there already and cannot be read" in send(out, "save", "good", code=1), "a damaged one")
+    send(out, "stop")
+    h.finish(p, 5)
+
+
+def test_scripts_do_not_replace_them(folder):
+    """A line of [at] replaces what another step left only with `!`; what it wrote itself, when it comes to its step again."""
+    at = {"5": "save mine\n5 = save other", "7": "save mine", "9": "save! other"}
+    path, out = setting(folder, at=at, checkpoint=KEEP)
+    r.killed(path, env=r.at_step(6))
+    mine = os.path.join(out, "checkpoints", "mine.zfc")
+    inode = os.stat(mine).st_ino
+    h.run(path, "--resume", "2", program=h.TRAINER)
+    expect(os.stat(mine).st_ino != inode, "it was not written again")
+    warnings = [m["text"] for m in h.metrics(out, "warning") if "save" in m["text"]]
+    expect(len(warnings) == 1 and "at 7 save mine: mine.zfc is there already, of step 4: save would replace it" in warnings[0], warnings)
+    steps = [json.loads(h.run("inspect", os.path.join(out, "checkpoints", n + ".zfc"), "--json").stdout)["step"] for n in ("mine", "other")]
+    expect(steps == [4, 8], steps)
 
 
 def test_it_ends_after_it(folder):

@@ -1,0 +1,66 @@
+/* The names that people give to checkpoints. See save.h. */
+#include "core/run/save.h"
+
+#include "core/base/file.h"
+#include "core/run/save_write.h"
+#include "core/run/saves.h"
+#include "core/run/trainer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* step-00000100, with .zfc or without: what a run calls its own, which it removes. */
+static bool is_of_a_step(const char *name)
+{
+    static const char begin[] = "step-";
+    if (strncmp(name, begin, sizeof begin - 1) != 0) return false;
+    name += sizeof begin - 1;
+    size_t n = strspn(name, "0123456789");
+    return n >= 8 && (!name[n] || !strcmp(name + n, ".zfc"));
+}
+
+enum zf_status zf_save_check_name(const char *name, struct zf_err *e)
+{
+    if (!name) return ZF_OK;
+    if (is_of_a_step(name))
+        return zf_fail(e, ZF_USAGE, name, "the run itself calls its checkpoints so, and removes old ones; take another name, or none");
+    if (!(strchr(name, '/') || name[0] == '.' || strlen(name) > 200)) return ZF_OK;
+    return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has at most 200 bytes");
+}
+
+/* NAME.zfc */
+static void file_name(const char *name, char *out, size_t room)
+{
+    snprintf(out, room, "%s%s", name, zf_saves_is_file(name) ? "" : ".zfc");
+}
+
+/* Is it being written, or does it wait for its turn? */
+static bool is_coming(const struct zf_trainer *t, const char *file)
+{
+    const char *now = t->save.now ? strrchr(t->save.now->path, '/') : NULL;
+    bool coming = now && !strcmp(now + 1, file);
+    for (size_t i = 0; i < t->save.wishes; i++) {
+        char one[sizeof t->save.wish->name + 8];
+        file_name(t->save.wish[i].name, one, sizeof one);
+        coming |= t->save.wish[i].named && !strcmp(one, file);
+    }
+    return coming;
+}
+
+bool zf_save_replaces(const struct zf_trainer *t, const char *name, bool scripted, char *text, size_t room)
+{
+    struct zf_err ignored;
+    char file[256], of[64] = " and cannot be read";
+    if (!name || zf_save_check_name(name, &ignored)) return false;
+    file_name(name, file, sizeof file);
+    char *run = zf_trainer_place(t), *folder = run ? zf_path_join(run, "checkpoints") : NULL,
+         *path = folder ? zf_path_join(folder, file) : NULL;
+    bool coming = is_coming(t, file), there = path && zf_file_exists(path);
+    double step = there ? zf_saves_step(path) : -1;
+    free(path);
+    free(folder);
+    free(run);
+    if (step >= 0) snprintf(of, sizeof of, ", of step %.0f", step);
+    snprintf(text, room, "%s is %s%s: save would replace it", file, coming ? "being written" : "there already", coming ? "" : of);
+    return coming || (there && !(scripted && step == (double)t->step));
+}
