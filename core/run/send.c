@@ -62,8 +62,9 @@ static enum zf_status wait_for(struct zf_client *c, int64_t id, double timeout, 
 static enum zf_status wait_for_its_end(struct zf_client *c, double timeout, struct zf_err *e)
 {
     double until = zf_clock() + timeout, code = ZF_STOPPED;
+    enum zf_lock_state state;
     struct zf_lock_record now;
-    for (bool ended = false; !ended || (zf_lock_look(c->run, &now) == ZF_LOCK_LIVE && now.pid == c->holder.pid);) {
+    for (bool ended = false; (state = zf_lock_look(c->run, &now)), !ended || (state == ZF_LOCK_LIVE && now.pid == c->holder.pid);) {
         json_t *o;
         while ((o = zf_client_next(c))) {
             if (!strcmp(zf_json_text(o, "type", ""), "end")) code = zf_json_number(o, "code", code);
@@ -77,6 +78,8 @@ static enum zf_status wait_for_its_end(struct zf_client *c, double timeout, stru
         else
             ended = zf_wire_wait(&c->wire, left) == ZF_WIRE_ENDED;
     }
+    if (state == ZF_LOCK_DEAD)
+        return zf_fail(e, ZF_IO, c->run, "its trainer died before the run had ended; `zenflow-console status %s` tells how", c->run);
     if (code == ZF_OK || code == ZF_STOPPED || code == ZF_NUMERIC) return ZF_OK; /* one that is not finite asked for this */
     return zf_fail(e, (enum zf_status)code, c->run, "it has ended with an error; `zenflow-console status %s` tells which", c->run);
 }

@@ -131,6 +131,23 @@ def test_the_last_save_waits_for_room(folder):
     r.same(out, whole)
 
 
+def test_stop_tells_of_an_end_that_failed(folder):
+    """`send stop` comes back with what became of the run: it was killed while it exported; its checkpoint could not be written."""
+    for name, env, code, told in (
+        ("killed", fault("kill", "exports/", "write"), 7, "died before the run had ended"),
+        ("full", fault(ENOSPC, "step-00000003.zfc.tmp", "write", 1, 1000), 7, "ended with an error"),
+    ):
+        path, out = setting(folder, name, at={"4": "pause"}, run={"grace": "0.5s"})
+        p = h.start(path, program=h.TRAINER, env=env)
+        h.wait_for_step(p, out, 3)
+        r.until(lambda: "paused" in h.run("send", out, "status", code=(0, 2, 8)).stdout)
+        done = h.run("send", out, "stop", code=code)
+        expect("the run ends" in done.stdout and told in done.stderr, done.stdout, done.stderr)
+        p.wait(20 * h.SLOW)
+        p.stdout.close()
+        p.stderr.close()
+
+
 # ---- signals ----
 
 

@@ -269,6 +269,11 @@ def test_named_ones_are_not_lost(folder):
     send(out, "save", "good", "--yes")
     expect("good.zfc  step 8  " in send(out, "checkpoints"), send(out, "checkpoints"))
     send(out, "save!", "good")
+    for names in ("one", "one"), ("two", "three", "three"):  # the last one comes while the first is being written
+        file = h.write(os.path.join(folder, "names.txt"), "".join(f"save {n}\n" for n in names))
+        said = send(out, "source", file, code=1)
+        expect(f"names.txt:{len(names)}: {names[-1]}.zfc is " in said and ": save would replace it" in said, said)
+    r.until(lambda: all(n + ".zfc" in saves(out) for n in ("one", "two", "three")))
     h.write(good, "no checkpoint\n")
     expect("good.zfc is there already and cannot be read" in send(out, "save", "good", code=1), "a damaged one")
     send(out, "stop")
