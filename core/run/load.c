@@ -22,12 +22,6 @@ struct load {
     uint64_t fork;  /* up to that step it is the run's way as it is now */
 };
 
-static uint64_t count_of(const json_t *o, const char *name)
-{
-    double x = zf_json_number(o, name, 0);
-    return x >= 1 && x < 9e15 ? (uint64_t)x : 0;
-}
-
 /* ---- what can be known before ---- */
 
 static enum zf_status misfit(const struct load *l, const char *what, struct zf_err *e)
@@ -49,7 +43,7 @@ static enum zf_status check_fits(const struct zf_trainer *t, const struct load *
             return misfit(l, name, e);
     }
     if (json_array_size(matrices) != t->pipeline.matrices) return misfit(l, "`matrices` of its state", e);
-    uint32_t interval = (uint32_t)count_of(json_object_get(info, "trainer"), "update_interval");
+    uint32_t interval = (uint32_t)zf_json_count(json_object_get(info, "trainer"), "update_interval");
     if (!interval) interval = zf_policy_first_interval(&l->wanted);
     struct zf_policy policy = zf_policy_of(&l->wanted, t->model.dtype, interval);
     return zf_steer_memory(t, &policy, e);
@@ -57,7 +51,7 @@ static enum zf_status check_fits(const struct zf_trainer *t, const struct load *
 
 static enum zf_status differences(const struct zf_trainer *t, struct load *l, struct zf_err *e)
 {
-    l->steps = l->wanted.steps ? (uint64_t)l->wanted.steps : count_of(l->from.file.info, "steps");
+    l->steps = l->wanted.steps ? (uint64_t)l->wanted.steps : zf_json_count(l->from.file.info, "steps");
     struct zf_change_place place = {.step = l->from.step, .steps = t->o->steps ? l->steps : t->setup->steps, .run = t->run};
     return zf_changes_between(&l->changes, t->o, &l->wanted, &place, e);
 }

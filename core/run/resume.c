@@ -254,16 +254,14 @@ static void look_back(struct zf_resume *r)
     r->attempt = 1;
     for (size_t i = 0; i < json_array_size(r->entries); i++) {
         json_t *v = json_array_get(r->entries, i);
-        const char *type = zf_json_text(v, "type", "");
-        if (zf_journal_is_load(v) || (strcmp(type, "start") && strcmp(type, "resume"))) continue;
+        if (zf_journal_is_load(v) || !(zf_json_is(v, "start") || zf_json_is(v, "resume"))) continue;
         r->attempt++;
         if (!zf_json_text(v, "run_cfg", NULL)) continue;
         json_decref(r->start);
         r->start = json_incref(v);
     }
     r->written = r->path ? zf_saves_written(r->entries, r->path, r->file.info) : json_array_size(r->entries);
-    double metrics = zf_json_number(r->file.info, "metrics", 0);
-    if (metrics > 0 && metrics < 9e15) r->metrics = (uint64_t)metrics;
+    r->metrics = zf_json_count(r->file.info, "metrics");
 }
 
 /* How far the run has come, on the way that counts. */
@@ -272,7 +270,7 @@ static uint64_t reached(const struct zf_resume *r, uint64_t last_step)
     for (size_t i = 0; i < json_array_size(r->entries); i++) {
         const json_t *v = json_array_get(r->entries, i);
         double step = fmax(fmax(zf_json_number(v, "step", 0), zf_json_number(v, "reached", 0)), zf_json_number(v, "from_step", 1) - 1);
-        if (step < 9e15 && step > (double)last_step && strcmp(zf_json_text(v, "type", ""), "at") != 0) last_step = (uint64_t)step;
+        if (step < 9e15 && step > (double)last_step && !zf_json_is(v, "at")) last_step = (uint64_t)step;
     }
     return last_step;
 }
@@ -282,8 +280,7 @@ static bool never_saved(const struct zf_resume *r, const char *run)
 {
     char *there = zf_saves_list(run);
     bool none = there && !*there && zf_json_text(json_array_get(r->entries, 0), "run_cfg", NULL);
-    for (size_t i = 0; none && i < json_array_size(r->entries); i++)
-        none = strcmp(zf_json_text(json_array_get(r->entries, i), "type", ""), "checkpoint") != 0;
+    for (size_t i = 0; none && i < json_array_size(r->entries); i++) none = !zf_json_is(json_array_get(r->entries, i), "checkpoint");
     free(there);
     return none;
 }
@@ -342,20 +339,14 @@ void zf_resume_close(struct zf_resume *r)
 
 /* ---- state ---- */
 
-static uint64_t count_of(const json_t *o, const char *name)
-{
-    double x = zf_json_number(o, name, 0);
-    return x >= 1 && x < 9e15 ? (uint64_t)x : 0;
-}
-
 enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e)
 {
     const json_t *o = json_object_get(r->file.info, "trainer"), *best = json_object_get(o, "best");
     t->step = r->step;
-    t->skipped = count_of(o, "skipped");
-    t->in_row = count_of(o, "in_row");
-    t->clipped = count_of(o, "clipped");
-    t->drains = count_of(o, "drains");
+    t->skipped = zf_json_count(o, "skipped");
+    t->in_row = zf_json_count(o, "in_row");
+    t->clipped = zf_json_count(o, "clipped");
+    t->drains = zf_json_count(o, "drains");
     t->owed = json_is_true(json_object_get(o, "owed"));
     t->told_zero_loss = json_is_true(json_object_get(o, "told_zero_loss"));
     if (!t->drains) t->drains = 1;
@@ -364,15 +355,15 @@ enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *
         const char *path = zf_json_text(best, "path", NULL);
         t->best.any = true;
         t->best.loss = zf_json_number(best, "loss", (double)INFINITY);
-        t->best.step = count_of(best, "step");
-        t->best.worse = count_of(best, "worse");
-        t->best.kept = count_of(best, "kept");
+        t->best.step = zf_json_count(best, "step");
+        t->best.worse = zf_json_count(best, "worse");
+        t->best.kept = zf_json_count(best, "kept");
         if (path && !(t->best.path = strdup(path))) return zf_fail_memory(e, path);
     }
     t->save.moment = (struct zf_moment){t->step, t->drains};
     if (json_is_true(json_object_get(o, "judged"))) t->judged_at = t->save.moment;
     t->save.bytes = r->file.size;
-    zf_pace_resume(t, (uint32_t)count_of(o, "update_interval"), r->entries, r->last_step);
+    zf_pace_resume(t, (uint32_t)zf_json_count(o, "update_interval"), r->entries, r->last_step);
     return ZF_OK;
 }
 
@@ -471,11 +462,11 @@ static char *without_edited(const struct zf_resume *r, size_t i, const char *com
 static enum zf_status repeat_one(const struct zf_resume *r, size_t i, struct zf_trainer *t, struct zf_err *e)
 {
     const json_t *v = json_array_get(r->entries, i);
-    const char *type = zf_json_text(v, "type", ""), *command = zf_json_text(v, "command", ""), *by = zf_json_text(v, "by", ""),
-               *user = zf_json_text(v, "user", ""), *edits = zf_json_text(v, "edits", NULL);
+    const char *command = zf_json_text(v, "command", ""), *by = zf_json_text(v, "by", ""), *user = zf_json_text(v, "user", ""),
+               *edits = zf_json_text(v, "edits", NULL);
     static const char *const elsewhere[] = {"at", "auto", "file"}; /* done again by [at] and what was put off, zf_pace, the starts */
-    uint64_t from = edits ? count_of(v, "step") + 1 : count_of(v, "from_step");
-    bool put_off = !strcmp(type, "at"), done = !strcmp(type, "change") || !strcmp(type, "command");
+    uint64_t from = edits ? zf_json_count(v, "step") + 1 : zf_json_count(v, "from_step");
+    bool put_off = zf_json_is(v, "at"), done = zf_json_is(v, "change") || zf_json_is(v, "command");
     for (size_t k = 0; done && k < sizeof elsewhere / sizeof *elsewhere; k++) done = strcmp(by, elsewhere[k]) != 0;
     if (from <= r->step || (!put_off && !edits && !(done && is_repeated(command)))) return ZF_OK;
     if (from == r->step + 1 && i < r->written && zf_session_has_begun(t->session)) return ZF_OK;

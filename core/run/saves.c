@@ -92,17 +92,6 @@ static const char *name_of(const char *path)
     return slash ? slash + 1 : path;
 }
 
-static uint64_t step_of(const json_t *o)
-{
-    double at = zf_json_number(o, "step", 0);
-    return at >= 1 && at < 9e15 ? (uint64_t)at : 0;
-}
-
-static bool is_type(const json_t *entry, const char *type)
-{
-    return !strcmp(zf_json_text(entry, "type", ""), type);
-}
-
 static void add_link(struct course *c, struct save *file, const char *name, uint64_t step, size_t rank)
 {
     c->list[c->count++] = (struct link){.before = c->head, .step = step, .name = name, .file = file};
@@ -134,7 +123,8 @@ size_t zf_saves_written(const json_t *entries, const char *path, const json_t *i
         return (uint64_t)json_integer_value(told) < n ? (size_t)json_integer_value(told) : n;
     for (; i; i--) {
         const json_t *v = json_array_get(entries, i - 1);
-        if (is_type(v, "checkpoint") && step_of(v) == step_of(info) && !strcmp(name_of(zf_json_text(v, "file", "")), name_of(path)))
+        if (zf_json_is(v, "checkpoint") && zf_json_count(v, "step") == zf_json_count(info, "step") &&
+            !strcmp(name_of(zf_json_text(v, "file", "")), name_of(path)))
             return i - 1;
     }
     for (i = n; *time && i && strcmp(zf_json_text(json_array_get(entries, i - 1), "time", ""), time) > 0;) i--;
@@ -152,7 +142,7 @@ static void place(const struct saves *s, struct save *x, const json_t *entries)
         x->form = zf_saves_is_weights(c.info) ? WEIGHTS : WHOLE;
         if (!strcmp(zf_json_text(c.info, "run", ""), run) && json_is_number(json_object_get(c.info, "step"))) {
             x->before = zf_saves_written(entries, path, c.info);
-            x->step = step_of(c.info);
+            x->step = zf_json_count(c.info, "step");
             x->rank = 1; /* for now: it has its place */
         }
         zf_ckpt_close(&c);
@@ -187,7 +177,7 @@ static void take_journal(struct saves *s, const json_t *entries)
     if (!c.list || !known) goto end;
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(entries, i);
-        struct save *x = is_type(v, "checkpoint") ? find(s, name_of(zf_json_text(v, "file", ""))) : NULL;
+        struct save *x = zf_json_is(v, "checkpoint") ? find(s, name_of(zf_json_text(v, "file", ""))) : NULL;
         if (x) known[x - s->list] = true;
     }
     for (size_t i = 0; i < s->count; i++)
@@ -196,9 +186,9 @@ static void take_journal(struct saves *s, const json_t *entries)
         const json_t *v = json_array_get(entries, i);
         const char *name = name_of(zf_json_text(v, "file", ""));
         add_placed(s, &c, i);
-        if (is_type(v, "checkpoint")) add_link(&c, find(s, name), name, step_of(v), 2 * i + 2);
+        if (zf_json_is(v, "checkpoint")) add_link(&c, find(s, name), name, zf_json_count(v, "step"), 2 * i + 2);
         const char *from = zf_json_text(v, "checkpoint", NULL);
-        if (is_type(v, "resume")) go_to(&c, from ? name_of(from) : NULL, step_of(v));
+        if (zf_json_is(v, "resume")) go_to(&c, from ? name_of(from) : NULL, zf_json_count(v, "step"));
     }
     find_left(s, &c);
 end:
