@@ -118,7 +118,7 @@ static void forget(struct zf_trainer *t)
     t->save.path = t->exported = t->best.path = NULL;
     t->best.any = false;
     t->best.worse = t->best.step = t->best.kept = 0;
-    t->exported_at = t->validated_at = t->judged_at = (struct zf_moment){0};
+    t->exported_at = t->judged_at = (struct zf_moment){0};
     t->save.failed = 0;
     t->profile = (struct zf_profile){.data_cpu = t->profile.data_cpu};
     t->ill = t->answered = false;

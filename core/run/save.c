@@ -21,7 +21,7 @@ static json_t *trainer_facts(const struct zf_trainer *t)
     json_t *o = json_pack("{s:I s:I s:I s:I s:b s:b s:I s:f s:b}", "skipped", (json_int_t)t->skipped, "in_row", (json_int_t)t->in_row,
                           "clipped", (json_int_t)t->clipped, "drains", (json_int_t)t->drains, "owed", t->owed, "told_zero_loss",
                           t->told_zero_loss, "update_interval", (json_int_t)t->pace.interval.now, "seconds", zf_clock() - t->started,
-                          "judged", t->judged_at.step == t->step && t->judged_at.drains == t->drains);
+                          "judged", zf_trainer_is_now(t, &t->judged_at));
     if (t->best.any)
         json_object_set_new(o, "best", best);
     else
@@ -193,7 +193,7 @@ enum zf_status zf_trainer_save(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_saving *s;
     zf_save_end(t);
-    if (t->save.path && t->save.moment.step == t->step && t->save.moment.drains == t->drains) return ZF_OK;
+    if (t->save.path && zf_trainer_is_now(t, &t->save.moment)) return ZF_OK;
     zf_session_doing(t->session, "saving");
     enum zf_status failed = saving_new(t, NULL, &s, e);
     if (!failed) failed = write_now(t, s, e);

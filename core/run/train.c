@@ -242,19 +242,14 @@ static const char *end_text(const struct zf_trainer *t, enum zf_end end, char *b
     return buffer;
 }
 
-static bool is_now(const struct zf_trainer *t, const struct zf_moment *m)
-{
-    return m->step == t->step && m->drains == t->drains;
-}
-
 static bool is_saved(const struct zf_trainer *t)
 {
-    return t->save.path && is_now(t, &t->save.moment);
+    return t->save.path && zf_trainer_is_now(t, &t->save.moment);
 }
 
 static bool is_exported(const struct zf_trainer *t)
 {
-    return t->exported && is_now(t, &t->exported_at);
+    return t->exported && zf_trainer_is_now(t, &t->exported_at);
 }
 
 static enum zf_status export_once(struct zf_trainer *t, struct zf_err *e)
