@@ -150,7 +150,7 @@ enum zf_status zf_inspect_checkpoint(const char *path, bool json, struct zf_err 
     struct zf_ckpt c;
     struct zf_ckpt_damage damage = {0};
     ZF_TRY(zf_ckpt_open(&c, path, e));
-    struct zf_pool *pool = zf_all_threads();
+    struct zf_pool *pool = zf_pool_to_read(0);
     enum zf_status s = zf_ckpt_verify(&c, pool, &damage, e);
     if (s == ZF_OK || s == ZF_FORMAT) json ? put_checkpoint_json(&c, &damage, !s) : put_checkpoint(&c, &damage, !s);
     zf_pool_free(pool);
@@ -226,7 +226,7 @@ enum zf_status zf_inspect_run(const char *run, bool json, struct zf_err *e)
     ZF_TRY(zf_rundir_look(&facts, run, NULL, e));
     if (facts.state != ZF_RUNDIR_OURS)
         return zf_fail(e, ZF_FORMAT, run, "it has neither config.json (a model) nor a run; a model folder or a run directory is expected");
-    struct overview v = {.list = json_array(), .pool = zf_all_threads()};
+    struct overview v = {.list = json_array(), .pool = zf_pool_to_read(0)};
     enum zf_status s = v.list ? zf_saves_each(run, look, &v, e) : zf_fail_memory(e, run);
     if (!s && json) {
         json_t *o = json_pack("{s:s s:O s:s? s:s? s:b s:b}", "path", run, "checkpoints", v.list, "next", v.next, "last_export",

@@ -59,13 +59,9 @@ static enum zf_status differences(const struct zf_trainer *t, struct load *l, st
 /* Damage and mistakes are found here, while nothing has been altered. */
 static enum zf_status look(struct zf_trainer *t, struct load *l, const char *run, struct zf_err *e)
 {
-    struct zf_device_info device;
-    struct zf_pool *pool = NULL;
     char *path = NULL;
-    t->device->type->info(t->device, &device);
     enum zf_status s = zf_saves_find(&path, &l->fork, run, l->command->word[0], e);
-    if (!s) s = zf_pool_new(&pool, device.threads, e);
-    if (!s) s = zf_resume_load(&l->from, &l->wanted, t->o, run, path, pool, e);
+    if (!s) s = zf_resume_load(&l->from, &l->wanted, t->o, run, path, e);
     bool open = !s;
     if (!s) s = check_fits(t, l, e);
     if (!s) s = differences(t, l, e);
@@ -74,7 +70,6 @@ static enum zf_status look(struct zf_trainer *t, struct load *l, const char *run
         zf_options_free(&l->wanted);
         zf_resume_close(&l->from);
     }
-    zf_pool_free(pool);
     free(path);
     return s;
 }

@@ -4,6 +4,7 @@
 #include "core/base/plural.h"
 #include "core/config/run_cfg.h"
 #include "core/pipeline/state.h"
+#include "core/run/checkpoint_model.h"
 #include "core/run/save_write.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
@@ -205,9 +206,8 @@ static enum zf_status options_then(const struct zf_resume *r, struct zf_options 
 
 /* ---- which checkpoint ---- */
 
-static enum zf_status choose(struct zf_resume *r, const char *run, const char *from, struct zf_pool *pool, struct zf_err *e)
+static enum zf_status open_named(struct zf_resume *r, const char *from, struct zf_pool *pool, struct zf_err *e)
 {
-    if (!from) return zf_saves_newest(&r->file, &r->path, run, zf_saves_warn, NULL, e);
     ZF_TRY(zf_ckpt_open(&r->file, from, e));
     enum zf_status s = zf_saves_is_weights(r->file.info)
                            ? zf_fail(e, ZF_DIFFERENT, from,
@@ -216,6 +216,14 @@ static enum zf_status choose(struct zf_resume *r, const char *run, const char *f
                            : zf_ckpt_verify(&r->file, pool, NULL, e);
     if (!s && !(r->path = strdup(from))) s = zf_fail_memory(e, from);
     if (s) zf_ckpt_close(&r->file);
+    return s;
+}
+
+static enum zf_status choose(struct zf_resume *r, const char *run, const char *from, int64_t threads, struct zf_err *e)
+{
+    struct zf_pool *pool = zf_pool_to_read(threads);
+    enum zf_status s = from ? open_named(r, from, pool, e) : zf_saves_newest(&r->file, &r->path, run, NULL, false, pool, e);
+    zf_pool_free(pool);
     return s;
 }
 
@@ -290,7 +298,7 @@ enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const c
     struct zf_run_facts f;
     *r = (struct zf_resume){0};
     ZF_TRY(zf_rundir_look(&f, run, NULL, e));
-    ZF_TRY(choose(r, run, from, NULL, e));
+    ZF_TRY(choose(r, run, from, o->threads, e));
     enum zf_status s = zf_journal_read(&r->entries, run, NULL, e);
     if (!s) r->anew = !r->path && never_saved(r, run);
     if (!s && !r->path && !r->anew) return zf_resume_close(r), ZF_OK;
@@ -306,12 +314,12 @@ enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const c
 }
 
 enum zf_status zf_resume_load(struct zf_resume *r, struct zf_options *wanted, const struct zf_options *now, const char *run,
-                              const char *path, struct zf_pool *pool, struct zf_err *e)
+                              const char *path, struct zf_err *e)
 {
     struct zf_run_facts f;
     *r = (struct zf_resume){0};
     ZF_TRY(zf_rundir_look(&f, run, NULL, e));
-    ZF_TRY(choose(r, run, path, pool, e));
+    ZF_TRY(choose(r, run, path, now->threads, e));
     enum zf_status s = zf_journal_read(&r->entries, run, NULL, e);
     if (!s) s = check_run(r, &f, run, e);
     if (!s) s = options_then(r, wanted, now, e);

@@ -235,40 +235,49 @@ static enum zf_status saves_open(struct saves *s, const char *run, struct zf_err
     return ZF_OK;
 }
 
-enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, void (*note)(void *ctx, const struct zf_err *why),
-                               void *ctx, struct zf_err *e)
-{
-    struct saves s;
-    struct zf_err why;
-    *path = NULL;
-    ZF_TRY(saves_open(&s, run, e));
-    for (size_t i = 0; i < s.count && !*path; i++) {
-        char *at = s.list[i].left ? NULL : zf_path_join(s.folder, s.list[i].name);
-        if (!at) continue;
-        enum zf_status bad = zf_ckpt_open(out, at, &why);
-        if (!bad && zf_saves_is_weights(out->info)) { /* as it should be: nothing to be told */
-            zf_ckpt_close(out);
-            free(at);
-            continue;
-        }
-        if (!bad && (bad = zf_ckpt_verify(out, NULL, NULL, &why))) zf_ckpt_close(out);
-        if (bad && note) note(ctx, &why);
-        if (bad)
-            free(at);
-        else
-            *path = at;
-    }
-    saves_free(&s);
-    return ZF_OK;
-}
-
-void zf_saves_warn(void *ctx, const struct zf_err *why)
+static void warn(const struct zf_err *why)
 {
     struct zf_err told = *why;
     size_t n = strlen(told.message);
-    (void)ctx;
     snprintf(told.message + n, sizeof told.message - n, "; it is passed over");
     zf_err_print("warning", &told);
+}
+
+/* true: it is what is wanted, whole, and open. */
+static bool open_wanted(struct zf_ckpt *out, const char *path, const uint64_t *step, bool weights, struct zf_pool *pool)
+{
+    struct zf_err why;
+    if (!zf_file_exists(path)) return false; /* by now it was one too many for `keep` */
+    if (zf_ckpt_open(out, path, &why)) {
+        warn(&why);
+        return false;
+    }
+    bool wanted = (weights || !zf_saves_is_weights(out->info)) && (!step || zf_json_number(out->info, "step", -1) == (double)*step);
+    enum zf_status bad = wanted ? zf_ckpt_verify(out, pool, NULL, &why) : ZF_OK;
+    if (bad) warn(&why);
+    if (wanted && !bad) return true;
+    zf_ckpt_close(out);
+    return false;
+}
+
+enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, const uint64_t *step, bool weights, struct zf_pool *pool,
+                               struct zf_err *e)
+{
+    struct saves s;
+    *path = NULL;
+    enum zf_status status = saves_open(&s, run, e);
+    for (size_t i = 0; i < s.count && !status && !*path; i++) {
+        if (s.list[i].left) continue;
+        char *at = zf_path_join(s.folder, s.list[i].name);
+        if (!at)
+            status = zf_fail_memory(e, run);
+        else if (open_wanted(out, at, step, weights, pool))
+            *path = at;
+        else
+            free(at);
+    }
+    saves_free(&s);
+    return status;
 }
 
 enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, struct zf_err *e)

@@ -101,7 +101,7 @@ static void what_counts(void **state)
     assert_string_equal(commands_of(&r), "a, b, e");
     zf_resume_close(&r);
     struct zf_options wanted;
-    ok(zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000002.zfc"), NULL, &e));
+    ok(zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000002.zfc"), &e));
     assert_string_equal(commands_of(&r), "a");
     assert_int_equal(r.attempt, 2);
     zf_options_free(&wanted);
@@ -134,7 +134,7 @@ static void options_of_then(void **state)
              *is = zf_options_get_text(&options, cases[i].id);
         write_start();
         checkpoint(4, text);
-        enum zf_status s = zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), NULL, &e);
+        enum zf_status s = zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), &e);
         assert_int_equal(s, cases[i].refused ? ZF_DIFFERENT : ZF_OK);
         if (!s) {
             char *got = zf_options_get_text(&wanted, cases[i].id);
@@ -227,7 +227,7 @@ static void read_all(struct zf_journal *journal)
         }
         zf_resume_close(&r);
     }
-    if (!zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), NULL, &e)) {
+    if (!zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), &e)) {
         zf_options_free(&wanted);
         zf_resume_close(&r);
     }
