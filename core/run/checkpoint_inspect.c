@@ -192,12 +192,6 @@ static enum zf_status look(void *ctx, const char *path, bool left, struct zf_err
     return (v->next = strdup(path)) ? ZF_OK : zf_fail_memory(e, path);
 }
 
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static void put_overview(const char *run, const struct overview *v, const struct zf_run_facts *f)
 {
     char bytes[32];
@@ -206,7 +200,7 @@ static void put_overview(const char *run, const struct overview *v, const struct
     for (size_t i = 0; i < n; i++) {
         const json_t *o = json_array_get(v->list, i);
         const char *damage = zf_json_text(o, "damage", NULL);
-        zf_show_line(stdout, "  %s  step %.0f  %s  %s  %s%s%s", name_of(zf_json_text(o, "file", "")), zf_json_number(o, "step", 0),
+        zf_show_line(stdout, "  %s  step %.0f  %s  %s  %s%s%s", zf_path_name(zf_json_text(o, "file", "")), zf_json_number(o, "step", 0),
                      zf_bytes_text((size_t)zf_json_number(o, "bytes", 0), bytes, sizeof bytes), zf_json_text(o, "time", ""),
                      damage                                             ? "DAMAGED: "
                      : json_is_true(json_object_get(o, "weights_only")) ? "whole, its weights only"
@@ -214,7 +208,8 @@ static void put_overview(const char *run, const struct overview *v, const struct
                      damage ? damage : "", json_is_true(json_object_get(o, "left")) ? "  (of steps that the run was taken back from)" : "");
     }
     if (v->next)
-        zf_show_line(stdout, "%s from %s", f->finished ? "the run is over; more steps would go on" : "a start goes on", name_of(v->next));
+        zf_show_line(stdout, "%s from %s", f->finished ? "the run is over; more steps would go on" : "a start goes on",
+                     zf_path_name(v->next));
     else
         puts("there is none that a start could go on from");
     if (f->last_export[0]) zf_show_line(stdout, "newest export: %s", f->last_export);

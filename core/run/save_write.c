@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -83,14 +82,11 @@ static enum zf_status put_parts(struct writer *w, struct zf_err *e)
  * compressing. */
 static enum zf_status check_disk(const struct zf_saving *s, struct zf_err *e)
 {
-    struct statvfs disk;
     uint64_t wanted = s->likely + s->likely / 8;
     for (size_t i = 0; i < s->state.count && !s->likely; i++)
         wanted += (uint64_t)s->state.list[i].rows * s->state.list[i].cols * zf_state_type_bytes(s->state.list[i].type);
-    char *folder = zf_path_directory(s->path), need[32], have[32];
-    bool known = folder && !statvfs(folder, &disk);
-    uint64_t room = known ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
-    free(folder);
+    char need[32], have[32];
+    uint64_t room = zf_file_room(s->path);
     if (wanted <= room) return ZF_OK;
     return zf_fail(e, ZF_IO, s->path, "about %s are needed, and %s are free there; make room, or lower `keep`",
                    zf_bytes_text(wanted, need, sizeof need), zf_bytes_text(room, have, sizeof have));

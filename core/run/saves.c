@@ -86,12 +86,6 @@ struct course {
     size_t count, head;
 };
 
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
 static void add_link(struct course *c, struct save *file, const char *name, uint64_t step, size_t rank)
 {
     c->list[c->count++] = (struct link){.before = c->head, .step = step, .name = name, .file = file};
@@ -124,7 +118,7 @@ size_t zf_saves_written(const json_t *entries, const char *path, const json_t *i
     for (; i; i--) {
         const json_t *v = json_array_get(entries, i - 1);
         if (zf_json_is(v, "checkpoint") && zf_json_count(v, "step") == zf_json_count(info, "step") &&
-            !strcmp(name_of(zf_json_text(v, "file", "")), name_of(path)))
+            !strcmp(zf_path_name(zf_json_text(v, "file", "")), zf_path_name(path)))
             return i - 1;
     }
     for (i = n; *time && i && strcmp(zf_json_text(json_array_get(entries, i - 1), "time", ""), time) > 0;) i--;
@@ -177,18 +171,18 @@ static void take_journal(struct saves *s, const json_t *entries)
     if (!c.list || !known) goto end;
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(entries, i);
-        struct save *x = zf_json_is(v, "checkpoint") ? find(s, name_of(zf_json_text(v, "file", ""))) : NULL;
+        struct save *x = zf_json_is(v, "checkpoint") ? find(s, zf_path_name(zf_json_text(v, "file", ""))) : NULL;
         if (x) known[x - s->list] = true;
     }
     for (size_t i = 0; i < s->count; i++)
         if (!known[i]) place(s, &s->list[i], entries);
     for (size_t i = 0; i <= n; i++) {
         const json_t *v = json_array_get(entries, i);
-        const char *name = name_of(zf_json_text(v, "file", ""));
+        const char *name = zf_path_name(zf_json_text(v, "file", ""));
         add_placed(s, &c, i);
         if (zf_json_is(v, "checkpoint")) add_link(&c, find(s, name), name, zf_json_count(v, "step"), 2 * i + 2);
         const char *from = zf_json_text(v, "checkpoint", NULL);
-        if (zf_json_is(v, "resume")) go_to(&c, from ? name_of(from) : NULL, zf_json_count(v, "step"));
+        if (zf_json_is(v, "resume")) go_to(&c, from ? zf_path_name(from) : NULL, zf_json_count(v, "step"));
     }
     find_left(s, &c);
 end:

@@ -17,7 +17,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* The texts that make two runs the same one. To be freed. */
@@ -399,14 +398,8 @@ static void close_trainer(struct zf_trainer *t)
 /* A run whose result has no room on the disk is better not begun. */
 static enum zf_status check_disk(const struct zf_setup *s, const char *run, struct zf_err *e)
 {
-    struct statvfs disk;
-    char *at = strdup(run), need[32], have[32];
-    while (at && statvfs(at, &disk) && strrchr(at, '/') > at) *strrchr(at, '/') = 0; /* the nearest folder that exists */
-    if (at && statvfs(at, &disk)) strcpy(at, "/");
-    bool known = at && !statvfs(at, &disk);
-    free(at);
-    size_t bytes = s->params.parameters * sizeof(float) * (s->o->keep_best ? 2 : 1),
-           room = known ? (size_t)disk.f_bavail * disk.f_frsize : SIZE_MAX;
+    char need[32], have[32];
+    uint64_t bytes = s->params.parameters * sizeof(float) * (s->o->keep_best ? 2 : 1), room = zf_file_room(run);
     if (bytes <= room) return ZF_OK;
     return zf_fail(e, ZF_IO, run, "the model that the run exports needs %s, and %s are free there; make room or set dir to another disk",
                    zf_bytes_text(bytes, need, sizeof need), zf_bytes_text(room, have, sizeof have));
