@@ -337,3 +337,14 @@ enum zf_status zf_run_cfg_read(struct zf_options *o, const char *path, struct zf
     free(directory);
     return zf_err_list_status(errors);
 }
+
+enum zf_status zf_run_cfg_options(struct zf_options *out, const char *text, const char *name, struct zf_err *e)
+{
+    struct zf_err_list errors = {0};
+    ZF_TRY(zf_options_init(out, e));
+    enum zf_status s = text ? zf_run_cfg_read_memory(out, text, strlen(text), name, NULL, &errors) : zf_run_cfg_read(out, name, &errors);
+    if (s) *e = errors.list[0];
+    if (s) zf_options_free(out);
+    zf_err_list_free(&errors);
+    return s;
+}

@@ -39,13 +39,8 @@ static struct sizes sizes_of(const struct zf_ckpt *c)
 static bool read_options(struct zf_options *o, const struct zf_ckpt *c)
 {
     const char *text = zf_json_text(c->info, "run_cfg", NULL);
-    struct zf_err_list errors = {0};
     struct zf_err ignored;
-    if (!text || zf_options_init(o, &ignored)) return false;
-    bool fine = !zf_run_cfg_read_memory(o, text, strlen(text), c->path, NULL, &errors);
-    zf_err_list_free(&errors);
-    if (!fine) zf_options_free(o);
-    return fine;
+    return text && !zf_run_cfg_options(o, text, c->path, &ignored);
 }
 
 static json_t *options_json(const struct zf_options *o)

@@ -30,13 +30,8 @@ bool zf_is_checkpoint(const char *path)
 static enum zf_status read_options(struct zf_saved_model *m, struct zf_err *e)
 {
     const char *text = zf_json_text(m->file.info, "run_cfg", NULL);
-    struct zf_err_list errors = {0};
-    ZF_TRY(zf_options_init(&m->options, e));
     if (!text) return zf_fail(e, ZF_FORMAT, m->path, "it does not say under which options it was written: it is no checkpoint of a run");
-    enum zf_status s = zf_run_cfg_read_memory(&m->options, text, strlen(text), m->path, NULL, &errors);
-    if (s) *e = errors.list[0];
-    zf_err_list_free(&errors);
-    return s ? e->code = ZF_FORMAT : ZF_OK;
+    return zf_run_cfg_options(&m->options, text, m->path, e) ? e->code = ZF_FORMAT : ZF_OK;
 }
 
 struct zf_pool *zf_pool_to_read(int64_t threads)

@@ -27,19 +27,6 @@ static bool was_settled(const struct zf_options *o, enum zf_option_id id)
            (id == ZF_OPT_schedule_steps && !o->schedule_steps);
 }
 
-char *zf_resume_text(const struct zf_options *o)
-{
-    char *text = NULL;
-    size_t size;
-    struct zf_err ignored;
-    FILE *to = open_memstream(&text, &size);
-    bool fine = to && !zf_options_write(o, to, &ignored);
-    if (to) fclose(to);
-    if (fine) return text;
-    free(text);
-    return NULL;
-}
-
 /* The same option by several accounts: asked for now, and at the last start; as that start began, and when the checkpoint was written. */
 enum account { ASKED, THEN, RAN, SAVED, ACCOUNTS };
 
@@ -89,17 +76,6 @@ static enum zf_status merge_one(struct merge *m, enum zf_option_id id, struct zf
     return s;
 }
 
-static enum zf_status read_options(struct zf_options *o, const char *text, const char *path, struct zf_err *e)
-{
-    struct zf_err_list errors = {0};
-    ZF_TRY(zf_options_init(o, e));
-    enum zf_status s = text ? zf_run_cfg_read_memory(o, text, strlen(text), path, NULL, &errors) : zf_run_cfg_read(o, path, &errors);
-    if (s) *e = errors.list[0];
-    if (s) zf_options_free(o);
-    zf_err_list_free(&errors);
-    return s;
-}
-
 /* Of the checkpoint. */
 static enum zf_status text_of_file(const struct zf_resume *r, const char **text, struct zf_err *e)
 {
@@ -130,7 +106,7 @@ static enum zf_status merge_all(struct zf_resume *r, struct merge *m, const char
         s = zf_fail_memory(e, "the options");
     }
     r->edited = m->names;
-    if (!s && !(r->run_cfg = zf_resume_text(&m->next))) s = zf_fail_memory(e, "the options");
+    if (!s && !(r->run_cfg = zf_options_text(&m->next))) s = zf_fail_memory(e, "the options");
     free(edits);
     free(refused);
     return s;
@@ -150,7 +126,7 @@ static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, c
     const char *const texts[] = {zf_json_text(r->start, "asked", NULL), zf_json_text(r->start, "run_cfg", NULL), text};
     const char *const names[] = {start, start, r->anew ? start : r->path};
     for (int i = THEN; !s && i < ACCOUNTS; i++) {
-        s = read_options(m.of[i], texts[i - 1], names[i - 1], e);
+        s = zf_run_cfg_options(m.of[i], texts[i - 1], names[i - 1], e);
         read += !s;
     }
     free(start);
@@ -189,7 +165,7 @@ static enum zf_status options_then(const struct zf_resume *r, struct zf_options 
     char *refused = NULL;
     size_t size, count = 0;
     ZF_TRY(text_of_file(r, &text, e));
-    ZF_TRY(read_options(&then, text, r->path, e));
+    ZF_TRY(zf_run_cfg_options(&then, text, r->path, e));
     enum zf_status s = zf_options_copy(wanted, now, e);
     bool copied = !s;
     FILE *to = open_memstream(&refused, &size);

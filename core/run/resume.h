@@ -39,7 +39,6 @@ enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, 
 enum zf_status zf_resume_commands(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
 /* The journal's entry of this attempt; NULL: no memory. */
 json_t *zf_resume_entry(const struct zf_resume *r, const struct zf_trainer *t);
-char *zf_resume_text(const struct zf_options *o); /* a run.cfg of them; to be freed; NULL: no memory */
 /* What it goes on from; and whether the machine gives the same bits as the one that wrote it, else a note: that alone. */
 void zf_resume_tell(const struct zf_resume *r, struct zf_trainer *t);
 void zf_resume_machine(const struct zf_resume *r, struct zf_trainer *t);

@@ -31,7 +31,7 @@ static json_t *trainer_facts(const struct zf_trainer *t)
 
 static json_t *info_of(struct zf_trainer *t)
 {
-    char now[96], *options = zf_resume_text(t->o);
+    char now[96], *options = zf_options_text(t->o);
     struct zf_device_info device;
     t->device->type->info(t->device, &device);
     json_t *o = json_pack("{s:s s:s s:s s:I s:I s:s s:I s:I s:I s:s*}", "program", "zenflow-console " ZF_VERSION, "run", t->id, "time",

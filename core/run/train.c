@@ -41,19 +41,14 @@ static enum zf_status identity(const struct zf_options *o, struct zf_run_identit
 static bool asks_for_more(const struct zf_options *o, const char *run, const struct zf_run_facts *f)
 {
     struct zf_options then;
-    struct zf_err e;
-    struct zf_err_list errors = {0};
+    struct zf_err ignored;
     char *path = zf_path_join(run, "run.cfg");
-    bool more = false;
-    if (path && !zf_options_init(&then, &e)) {
-        bool read = !zf_run_cfg_read(&then, path, &errors);
-        if (o->steps) /* those of its last start that were lowered while it went on are no more */
-            more = (uint64_t)o->steps > (f->steps > f->last_step ? f->steps : f->last_step) && !(read && o->steps == then.steps);
-        else
-            more = read && !then.steps && o->epochs > then.epochs;
-        zf_options_free(&then);
-    }
-    zf_err_list_free(&errors);
+    bool read = path && !zf_run_cfg_options(&then, NULL, path, &ignored), more;
+    if (o->steps) /* those of its last start that were lowered while it went on are no more */
+        more = (uint64_t)o->steps > (f->steps > f->last_step ? f->steps : f->last_step) && !(read && o->steps == then.steps);
+    else
+        more = read && !then.steps && o->epochs > then.epochs;
+    if (read) zf_options_free(&then);
     free(path);
     return more;
 }
@@ -141,7 +136,7 @@ static enum zf_status write_run_cfg(const char *text, const char *run, struct zf
 /* The first entry of an attempt, with what was asked for and what came of it: the next start tells by them what was edited in between. */
 static enum zf_status write_first(struct zf_trainer *t, const struct zf_run_identity *who, const char *asked, struct zf_err *e)
 {
-    char *text = t->resume ? strdup(t->resume->run_cfg) : zf_resume_text(t->o);
+    char *text = t->resume ? strdup(t->resume->run_cfg) : zf_options_text(t->o);
     json_t *first = t->resume ? zf_resume_entry(t->resume, t) : zf_run_start_entry(who, t->setup->steps);
     bool whole = text && first &&
                  !json_object_update_new(
@@ -467,7 +462,7 @@ enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how
     struct zf_setup setup = {0};
     struct zf_run_identity who;
     struct zf_resume resume = {0};
-    char *model = NULL, *data = NULL, *asked = zf_resume_text(o);
+    char *model = NULL, *data = NULL, *asked = zf_options_text(o);
     enum zf_train_start what = ZF_TRAIN_BEGIN;
     enum zf_status s = asked ? identity(o, &who, &model, &data, e) : zf_fail_memory(e, "the options");
     if (!s) s = look_before(o, o->dir, &who, how->take_over, &what, e);

@@ -73,7 +73,7 @@ static void what_counts(void **state)
     (void)state;
     struct zf_resume r;
     struct zf_options o;
-    char *text = zf_resume_text(&options);
+    char *text = zf_options_text(&options);
     write_start();
     change(1, "a");
     checkpoint(2, text);
@@ -130,7 +130,7 @@ static void options_of_then(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         set_options(&then);
         ok(zf_options_set_argument(&then, cases[i].argument, &e));
-        char *text = zf_resume_text(&then), *was = zf_options_get_text(&then, cases[i].id),
+        char *text = zf_options_text(&then), *was = zf_options_get_text(&then, cases[i].id),
              *is = zf_options_get_text(&options, cases[i].id);
         write_start();
         checkpoint(4, text);
@@ -238,7 +238,7 @@ static void anything_is_survived(void **state)
 {
     (void)state;
     enum { TURNS = 200 };
-    char *text = zf_resume_text(&options);
+    char *text = zf_options_text(&options);
     int quiet = open("/dev/null", O_WRONLY), was = dup(2);
     for (int turn = 0; turn < TURNS; turn++) {
         struct zf_journal *journal;
