@@ -1,11 +1,8 @@
 /* See resume.h. */
 #include "core/run/resume.h"
 #include "core/base/file.h"
-#include "core/base/plural.h"
 #include "core/config/run_cfg.h"
-#include "core/pipeline/state.h"
 #include "core/run/checkpoint_model.h"
-#include "core/run/save_write.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 #include "core/session/change.h"
@@ -349,48 +346,6 @@ enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *
     t->save.bytes = r->file.size;
     zf_pace_resume(t, (uint32_t)zf_json_count(o, "update_interval"), r->entries, r->last_step);
     return ZF_OK;
-}
-
-static enum zf_status get_piece(const struct zf_resume *r, struct zf_state *s, const struct zf_state_piece *x, struct zf_pool *pool,
-                                struct zf_save_buffer *b, struct zf_err *e)
-{
-    const struct zf_ckpt_tensor *t = zf_ckpt_find(&r->file, x->name);
-    if (!t) return zf_fail(e, ZF_FORMAT, r->path, "%s is missing; the checkpoint is not of this run", x->name);
-    if (t->rank != 2 || t->shape[0] != x->rows || t->shape[1] != x->cols || zf_save_type(x->type) != t->type)
-        return zf_fail(e, ZF_FORMAT, r->path, "%s has another shape or type than this run's, which is [%zu, %zu]", x->name, x->rows,
-                       x->cols);
-    ZF_TRY(zf_save_room(x, b, e));
-    for (size_t first = 0; first < x->rows; first += b->rows) {
-        size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
-        ZF_TRY(zf_ckpt_read(&r->file, t, b->bytes, first * b->row, n * b->row, pool, e));
-        ZF_TRY(zf_state_write(s, x, first, n, b->bytes, e));
-    }
-    return ZF_OK;
-}
-
-enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e)
-{
-    struct zf_state state;
-    struct zf_pool *pool = NULL;
-    struct zf_device_info device;
-    struct zf_save_buffer buffer = {0};
-    if (zf_saves_is_weights(r->file.info))
-        return zf_fail(e, ZF_DIFFERENT, r->path, "it has its weights only, as keep_weights asks for; what is pending is not among them");
-    t->device->type->info(t->device, &device);
-    enum zf_status s = zf_state_shape(&t->pipeline, json_object_get(r->file.info, "pipeline"), e);
-    if (s && s == ZF_FORMAT) {
-        char what[512];
-        snprintf(what, sizeof what, "%.200s: %.300s", e->where, e->message);
-        return zf_fail(e, s, r->path, "%s", what);
-    }
-    ZF_TRY(s);
-    ZF_TRY(zf_state_open(&state, &t->pipeline, e));
-    s = zf_pool_new(&pool, device.threads, e);
-    for (size_t i = 0; !s && i < state.count; i++) s = get_piece(r, &state, &state.list[i], pool, &buffer, e);
-    free(buffer.bytes);
-    zf_pool_free(pool);
-    zf_state_close(&state);
-    return s ? s : zf_state_settled(&t->pipeline, e);
 }
 
 /* ---- what is to be done again ---- */

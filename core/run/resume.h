@@ -33,9 +33,9 @@ enum zf_status zf_resume_load(struct zf_resume *r, struct zf_options *wanted, co
                               const char *path, struct zf_err *e);
 void zf_resume_close(struct zf_resume *r); /* zeroed is fine */
 
-/* Counters, before the pipeline is opened; then the state into it; then, when the session is open, what is to be done again. */
+/* Counters, before the pipeline is opened; then, when it has its state (zf_saved_state) and the session is open, what is to be done again.
+ */
 enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
-enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
 enum zf_status zf_resume_commands(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
 /* The journal's entry of this attempt; NULL: no memory. */
 json_t *zf_resume_entry(const struct zf_resume *r, const struct zf_trainer *t);

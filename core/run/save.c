@@ -3,7 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/run/resume.h"
-#include "core/run/save_write.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 

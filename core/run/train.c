@@ -6,6 +6,7 @@
 #include "core/config/run_cfg.h"
 #include "core/run/locate.h"
 #include "core/run/save.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/steer.h"
 #include "core/run/trainer.h"
@@ -216,7 +217,7 @@ enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resum
     t->schedule = zf_schedule_of(o);
     t->rule = zf_rule_of(o);
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, &s->policy, &t->rule, e));
-    if (saved) ZF_TRY(zf_resume_state(from, t, e));
+    if (saved) ZF_TRY(zf_saved_state(&from->file, &t->pipeline, e));
     return zf_trainer_load(t, e);
 }
 

@@ -1,5 +1,5 @@
-/* See save_write.h. */
-#include "core/run/save_write.h"
+/* See save_file.h. */
+#include "core/run/save_file.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/plan/memory.h"
@@ -12,7 +12,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum zf_ckpt_type zf_save_type(enum zf_state_type t)
+/* ---- what writing and reading share ---- */
+
+static enum zf_ckpt_type type_of(enum zf_state_type t)
 {
     static const enum zf_ckpt_type types[] = {[ZF_STATE_F32] = ZF_CKPT_F32,
                                               [ZF_STATE_BF16] = ZF_CKPT_BF16,
@@ -22,7 +24,13 @@ enum zf_ckpt_type zf_save_type(enum zf_state_type t)
     return types[t];
 }
 
-enum zf_status zf_save_room(const struct zf_state_piece *x, struct zf_save_buffer *b, struct zf_err *e)
+/* As many rows of a piece as are moved at once. */
+struct buffer {
+    void *bytes;
+    size_t room, rows, row; /* bytes; rows at once; bytes of a row */
+};
+
+static enum zf_status make_room(const struct zf_state_piece *x, struct buffer *b, struct zf_err *e)
 {
     enum { BYTES = 4 << 20 };
     b->row = x->cols * zf_state_type_bytes(x->type);
@@ -35,19 +43,21 @@ enum zf_status zf_save_room(const struct zf_state_piece *x, struct zf_save_buffe
     return ZF_OK;
 }
 
+/* ---- to the disk ---- */
+
 struct writer {
     struct zf_saving *s;
     struct zf_ckpt_writer *file;
     struct zf_pool *pool;
-    struct zf_save_buffer buffer;
+    struct buffer buffer;
 };
 
 static enum zf_status put_piece(struct writer *w, const struct zf_state_piece *x, struct zf_err *e)
 {
     const uint64_t shape[2] = {x->rows, x->cols};
-    struct zf_save_buffer *b = &w->buffer;
-    ZF_TRY(zf_save_room(x, b, e));
-    ZF_TRY(zf_ckpt_begin(w->file, x->name, zf_save_type(x->type), 2, shape, e));
+    struct buffer *b = &w->buffer;
+    ZF_TRY(make_room(x, b, e));
+    ZF_TRY(zf_ckpt_begin(w->file, x->name, type_of(x->type), 2, shape, e));
     for (size_t first = 0; first < x->rows; first += b->rows) {
         size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
         ZF_TRY(zf_state_read(&w->s->state, x, first, n, b->bytes, e));
@@ -158,4 +168,51 @@ void zf_saving_free(struct zf_saving *s)
     free(s->run);
     free(s->path);
     free(s);
+}
+
+/* ---- and back ---- */
+
+static enum zf_status get_piece(const struct zf_ckpt *c, struct zf_state *s, const struct zf_state_piece *x, struct zf_pool *pool,
+                                struct buffer *b, struct zf_err *e)
+{
+    const struct zf_ckpt_tensor *t = zf_ckpt_find(c, x->name);
+    if (!t) return zf_fail(e, ZF_FORMAT, c->path, "%s is missing; the checkpoint is not of this run", x->name);
+    if (t->rank != 2 || t->shape[0] != x->rows || t->shape[1] != x->cols || type_of(x->type) != t->type)
+        return zf_fail(e, ZF_FORMAT, c->path, "%s has another shape or type than this run's, which is [%zu, %zu]", x->name, x->rows,
+                       x->cols);
+    ZF_TRY(make_room(x, b, e));
+    for (size_t first = 0; first < x->rows; first += b->rows) {
+        size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
+        ZF_TRY(zf_ckpt_read(c, t, b->bytes, first * b->row, n * b->row, pool, e));
+        ZF_TRY(zf_state_write(s, x, first, n, b->bytes, e));
+    }
+    return ZF_OK;
+}
+
+static enum zf_status shape(const struct zf_ckpt *c, struct zf_pipeline *p, struct zf_err *e)
+{
+    char what[512];
+    enum zf_status s = zf_state_shape(p, json_object_get(c->info, "pipeline"), e);
+    if (s != ZF_FORMAT) return s;
+    snprintf(what, sizeof what, "%.200s: %.300s", e->where, e->message);
+    return zf_fail(e, s, c->path, "%s", what);
+}
+
+enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, struct zf_err *e)
+{
+    struct zf_state state;
+    struct zf_pool *pool = NULL;
+    struct zf_device_info device;
+    struct buffer buffer = {0};
+    if (zf_saves_is_weights(c->info))
+        return zf_fail(e, ZF_DIFFERENT, c->path, "it has its weights only, as keep_weights asks for; what is pending is not among them");
+    p->device->type->info(p->device, &device);
+    ZF_TRY(shape(c, p, e));
+    ZF_TRY(zf_state_open(&state, p, e));
+    enum zf_status s = zf_pool_new(&pool, device.threads, e);
+    for (size_t i = 0; !s && i < state.count; i++) s = get_piece(c, &state, &state.list[i], pool, &buffer, e);
+    free(buffer.bytes);
+    zf_pool_free(pool);
+    zf_state_close(&state);
+    return s ? s : zf_state_settled(p, e);
 }
