@@ -111,7 +111,8 @@ static enum zf_status write_now(struct zf_trainer *t, struct zf_saving *s, struc
     s->between = beat;
     s->ctx = t;
     zf_saving_run(s);
-    return ZF_OK;
+    if (s->status) *e = s->err;
+    return s->status;
 }
 
 /* What is left for a copy. Half of it: others are on this machine, too. */
@@ -197,7 +198,6 @@ enum zf_status zf_trainer_save(struct zf_trainer *t, struct zf_err *e)
     zf_session_doing(t->session, "saving");
     enum zf_status failed = saving_new(t, NULL, &s, e);
     if (!failed) failed = write_now(t, s, e);
-    if (!failed && (failed = s->status)) *e = s->err;
     if (!failed) {
         succeeded(t, s);
         t->save.at = s->ended;
@@ -215,7 +215,6 @@ static enum zf_status begin(struct zf_trainer *t, const char *name, uint64_t tic
     bool waited = false;
     enum zf_status failed = saving_new(t, name, &s, e);
     if (!failed) failed = start(t, s, &waited, e);
-    if (!failed && waited && (failed = s->status)) *e = s->err;
     if (!failed) {
         t->save.at = zf_clock();
         zf_eta_pause(&t->eta, t->save.at - s->began);

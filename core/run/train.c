@@ -218,7 +218,7 @@ enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resum
     t->rule = zf_rule_of(o);
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, &s->policy, &t->rule, e));
     if (saved) ZF_TRY(zf_saved_state(&from->file, &t->pipeline, e));
-    return zf_trainer_load(t, e);
+    return zf_trainer_feed(t, e);
 }
 
 /* Why a run ends, in words; NULL: it is done. */
