@@ -1,6 +1,4 @@
-/* The model that is in a checkpoint: its configuration, and its masters, which are read a tensor at a time; what trains it is not looked
- * at.
- */
+/* The model that is in a checkpoint: its configuration, and its masters, which are read a tensor at a time. What trains it is not read. */
 #ifndef ZF_RUN_CHECKPOINT_MODEL_H
 #define ZF_RUN_CHECKPOINT_MODEL_H
 
