@@ -163,7 +163,6 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
     } else {
         s = zf_fail(e, ZF_DIFFERENT, c->row->name, "this version cannot do it");
     }
-    zf_session_doing(t->session, "training");
     return s;
 }
 

@@ -93,6 +93,9 @@ struct zf_trainer {
         struct zf_state_memory memory;            /* its copies; kept for the next one */
         struct zf_save_wish wish[ZF_SAVE_WISHES]; /* [wishes]: what waits for its turn */
         size_t wishes;
+        pthread_t populate; /* makes the system give that memory, while `populates` */
+        bool populates;
+        uint64_t steps;   /* of this process */
         uint64_t tickets; /* so far */
         double waited;    /* seconds, for one to end before the next one begins; not yet told of */
         bool told_waits;  /* that there is no memory for copies */

@@ -329,13 +329,13 @@ def test_interval_auto(folder):
         p = h.start(path, program=h.TRAINER)
         h.wait_for_step(p, out, 49)
         waits(out)
+        before = {m["step"]: m for m in h.metrics(out, "step", whole=False)}
         decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
         if decided:
             break
         p.kill()
         p.wait()
     expect(decided, "no decision in 49 steps")
-    before = {m["step"]: m for m in h.metrics(out, "step", whole=False)}
     for step in (5, 45):
         send(out, "load", str(step), "--yes")
         send(out, "step", "1")
