@@ -185,9 +185,7 @@ static enum zf_status drain(struct trained *t, const struct zf_saved_model *m, s
 {
     const struct zf_options *o = &m->options;
     bool bf16 = !strcmp(zf_json_text(m->file.info, "dtype", ""), zf_dtype_name(ZF_BF16));
-    double interval = zf_json_number(json_object_get(m->file.info, "trainer"), "update_interval", 0);
-    struct zf_policy policy =
-        zf_policy_of(o, bf16 ? ZF_BF16 : ZF_F32, interval >= 1 && interval < 1e6 ? (uint32_t)interval : zf_policy_first_interval(o));
+    struct zf_policy policy = zf_policy_of(o, bf16 ? ZF_BF16 : ZF_F32, zf_saved_interval(&m->file, o));
     struct zf_adam_rule rule = zf_rule_of(o);
     ZF_TRY(check_memory(m, e));
     ZF_TRY(zf_device_open(&t->device, "host", &(struct zf_device_options){0}, e));

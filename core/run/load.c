@@ -4,6 +4,7 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/run/save.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/steer.h"
 #include "core/session/change.h"
@@ -33,7 +34,7 @@ static enum zf_status misfit(const struct load *l, const char *what, struct zf_e
 /* The model is this one, and memory is enough for the policy of then. */
 static enum zf_status check_fits(const struct zf_trainer *t, const struct load *l, struct zf_err *e)
 {
-    const json_t *info = l->from.file.info, *matrices = json_object_get(json_object_get(info, "pipeline"), "matrices");
+    const json_t *matrices = json_object_get(json_object_get(l->from.file.info, "pipeline"), "matrices");
     const struct zf_params *p = &t->model.params;
     for (size_t i = 0; i < p->count; i++) {
         char name[256];
@@ -43,9 +44,7 @@ static enum zf_status check_fits(const struct zf_trainer *t, const struct load *
             return misfit(l, name, e);
     }
     if (json_array_size(matrices) != t->pipeline.matrices) return misfit(l, "`matrices` of its state", e);
-    uint32_t interval = (uint32_t)zf_json_count(json_object_get(info, "trainer"), "update_interval");
-    if (!interval) interval = zf_policy_first_interval(&l->wanted);
-    struct zf_policy policy = zf_policy_of(&l->wanted, t->model.dtype, interval);
+    struct zf_policy policy = zf_policy_of(&l->wanted, t->model.dtype, zf_saved_interval(&l->from.file, &l->wanted));
     return zf_steer_memory(t, &policy, e);
 }
 

@@ -3,6 +3,7 @@
 #include "core/base/file.h"
 #include "core/config/run_cfg.h"
 #include "core/run/checkpoint_model.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 #include "core/session/change.h"
@@ -344,7 +345,7 @@ enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *
     t->save.moment = (struct zf_moment){t->step, t->drains};
     if (json_is_true(json_object_get(o, "judged"))) t->judged_at = t->save.moment;
     t->save.bytes = r->file.size;
-    zf_pace_resume(t, (uint32_t)zf_json_count(o, "update_interval"), r->entries, r->last_step);
+    zf_pace_resume(t, zf_saved_interval(&r->file, t->o), r->entries, r->last_step);
     return ZF_OK;
 }
 

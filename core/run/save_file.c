@@ -4,6 +4,7 @@
 #include "core/base/file.h"
 #include "core/plan/memory.h"
 #include "core/run/saves.h"
+#include "core/telemetry/jsonl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -215,4 +216,10 @@ enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, st
     zf_pool_free(pool);
     zf_state_close(&state);
     return s ? s : zf_state_settled(p, e);
+}
+
+uint32_t zf_saved_interval(const struct zf_ckpt *c, const struct zf_options *o)
+{
+    uint64_t interval = zf_json_count(json_object_get(c->info, "trainer"), "update_interval");
+    return interval && interval < 1000000 ? (uint32_t)interval : zf_policy_first_interval(o);
 }
