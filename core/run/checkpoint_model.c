@@ -5,6 +5,7 @@
 #include "core/base/floats.h"
 #include "core/config/run_cfg.h"
 #include "core/run/locate.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/session/locate.h"
 #include "core/telemetry/jsonl.h"
@@ -136,13 +137,8 @@ enum zf_status zf_find_model(char **folder, struct zf_saved_model *saved, const 
 
 enum zf_status zf_saved_model_masters(const struct zf_saved_model *m, const struct zf_param *p, float *out, struct zf_err *e)
 {
-    char name[ZF_CKPT_NAME + 1];
-    snprintf(name, sizeof name, "%.180s:master", p->name);
-    const struct zf_ckpt_tensor *t = zf_ckpt_find(&m->file, name);
-    if (!t) return zf_fail(e, ZF_FORMAT, m->path, "%s is missing, a tensor of the model that its config.json tells of", name);
-    if (t->type != ZF_CKPT_F32 || t->rank != 2 || t->shape[0] != p->rows || t->shape[1] != p->cols)
-        return zf_fail(e, ZF_FORMAT, m->path, "%s has another shape or type than its config.json makes it, which is f32 [%zu, %zu]", name,
-                       p->rows, p->cols);
+    const struct zf_ckpt_tensor *t;
+    ZF_TRY(zf_saved_master(&t, &m->file, p, e));
     return zf_ckpt_read(&m->file, t, out, 0, t->bytes, m->pool, e);
 }
 

@@ -25,25 +25,16 @@ struct load {
 
 /* ---- what can be known before ---- */
 
-static enum zf_status misfit(const struct load *l, const char *what, struct zf_err *e)
-{
-    return zf_fail(e, ZF_FORMAT, l->from.path, "%s is missing or of another shape than this run's; the checkpoint is not of this run",
-                   what);
-}
-
 /* The model is this one, and memory is enough for the policy of then. */
 static enum zf_status check_fits(const struct zf_trainer *t, const struct load *l, struct zf_err *e)
 {
     const json_t *matrices = json_object_get(json_object_get(l->from.file.info, "pipeline"), "matrices");
     const struct zf_params *p = &t->model.params;
-    for (size_t i = 0; i < p->count; i++) {
-        char name[256];
-        snprintf(name, sizeof name, "%.180s:master", p->list[i].name);
-        const struct zf_ckpt_tensor *x = zf_ckpt_find(&l->from.file, name);
-        if (!x || x->type != ZF_CKPT_F32 || x->rank != 2 || x->shape[0] != p->list[i].rows || x->shape[1] != p->list[i].cols)
-            return misfit(l, name, e);
-    }
-    if (json_array_size(matrices) != t->pipeline.matrices) return misfit(l, "`matrices` of its state", e);
+    const struct zf_ckpt_tensor *ignored;
+    for (size_t i = 0; i < p->count; i++) ZF_TRY(zf_saved_master(&ignored, &l->from.file, &p->list[i], e));
+    if (json_array_size(matrices) != t->pipeline.matrices)
+        return zf_fail(e, ZF_FORMAT, l->from.path, "its state is of %zu matrices, and this run has %zu; the checkpoint is not of this run",
+                       json_array_size(matrices), t->pipeline.matrices);
     struct zf_policy policy = zf_policy_of(&l->wanted, t->model.dtype, zf_saved_interval(&l->from.file, &l->wanted));
     return zf_steer_memory(t, &policy, e);
 }

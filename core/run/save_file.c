@@ -218,6 +218,16 @@ enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, st
     return s ? s : zf_state_settled(p, e);
 }
 
+enum zf_status zf_saved_master(const struct zf_ckpt_tensor **out, const struct zf_ckpt *c, const struct zf_param *p, struct zf_err *e)
+{
+    char name[ZF_CKPT_NAME + 1];
+    snprintf(name, sizeof name, "%.180s:master", p->name);
+    const struct zf_ckpt_tensor *t = *out = zf_ckpt_find(c, name);
+    if (t && t->type == ZF_CKPT_F32 && t->rank == 2 && t->shape[0] == p->rows && t->shape[1] == p->cols) return ZF_OK;
+    return zf_fail(e, ZF_FORMAT, c->path, "%s is %s; by the model's config.json it is f32 [%zu, %zu]: the checkpoint is of another model",
+                   name, t ? "of another shape or type" : "missing", p->rows, p->cols);
+}
+
 uint32_t zf_saved_interval(const struct zf_ckpt *c, const struct zf_options *o)
 {
     uint64_t interval = zf_json_count(json_object_get(c->info, "trainer"), "update_interval");
