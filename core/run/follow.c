@@ -95,13 +95,12 @@ static void print_end(struct zf_printer *p, const json_t *o)
 void zf_printer_line(struct zf_printer *p, const json_t *o)
 {
     static const char *const texts[] = {"note", "warning", "error", "mark", "sample"};
-    const char *type = zf_json_text(o, "type", "");
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (!strcmp(type, texts[i])) zf_plain_text(&p->plain, "%s: %s", type, zf_json_text(o, "text", ""));
-    if (!strcmp(type, "step")) print_step(p, o);
-    if (!strcmp(type, "change")) print_change(p, o);
-    if (!strcmp(type, "end")) print_end(p, o);
-    if (!strcmp(type, "valid")) {
+        if (zf_json_is(o, texts[i])) zf_plain_text(&p->plain, "%s: %s", texts[i], zf_json_text(o, "text", ""));
+    if (zf_json_is(o, "step")) print_step(p, o);
+    if (zf_json_is(o, "change")) print_change(p, o);
+    if (zf_json_is(o, "end")) print_end(p, o);
+    if (zf_json_is(o, "valid")) {
         char accuracy[48] = "";
         if (json_object_get(o, "accuracy")) snprintf(accuracy, sizeof accuracy, ", accuracy %.4f", zf_json_number(o, "accuracy", NAN));
         zf_plain_text(&p->plain, "step %.0f validation loss %.4f over %.0f targets%s", zf_json_number(o, "step", 0),
