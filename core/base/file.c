@@ -228,5 +228,5 @@ uint64_t zf_file_room(const char *path)
     }
     if (at && !known) known = !statvfs(*path == '/' ? "/" : ".", &disk);
     free(at);
-    return known ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
+    return known && disk.f_blocks ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX; /* there are file systems that count nothing */
 }

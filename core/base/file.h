@@ -45,7 +45,7 @@ enum zf_status zf_file_write_atomic(const char *path, const void *data, size_t s
 enum zf_status zf_file_copy(const char *from, const char *to, struct zf_err *e); /* atomic as well */
 enum zf_status zf_file_sync_directory(const char *path, struct zf_err *e);
 
-/* Bytes free for this user where path is, or, if it does not exist yet, where its folder will be made. UINT64_MAX: not known. */
+/* Bytes free for this user where path is, or, if it does not exist yet, where its folder will be made. UINT64_MAX: nobody knows. */
 uint64_t zf_file_room(const char *path);
 
 bool zf_file_exists(const char *path);
