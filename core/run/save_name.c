@@ -2,7 +2,7 @@
 #include "core/run/save.h"
 
 #include "core/base/file.h"
-#include "core/run/save_write.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 
@@ -37,8 +37,7 @@ static void file_name(const char *name, char *out, size_t room)
 /* Is it being written, or does it wait for its turn? */
 static bool is_coming(const struct zf_trainer *t, const char *file)
 {
-    const char *now = t->save.now ? strrchr(t->save.now->path, '/') : NULL;
-    bool coming = now && !strcmp(now + 1, file);
+    bool coming = t->save.now && !strcmp(zf_path_name(t->save.now->path), file);
     for (size_t i = 0; i < t->save.wishes; i++) {
         char one[sizeof t->save.wish->name + 8];
         file_name(t->save.wish[i].name, one, sizeof one);
