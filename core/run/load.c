@@ -144,7 +144,7 @@ bool zf_load_loses(const struct zf_trainer *t, const char *word, char *text, siz
     if (step < (double)t->step)
         snprintf(text, room,
                  "load takes the run from step %" PRIu64
-                 " back to step %.0f: what was done since is undone, and the %.0f step%s after it taken again",
+                 " back to step %.0f: what was done since is undone, with %.0f step%s to be taken again",
                  t->step, step, (double)t->step - step, zf_plural((size_t)((double)t->step - step)));
     else
         snprintf(text, room,

@@ -193,7 +193,7 @@ def test_refusals(folder):
     h.write(os.path.join(out, "checkpoints", "text.zfc"), "no checkpoint\n")
     before = untouched(out)
     for words, reason in (
-        (("load", "4"), "load takes the run from step 5 back to step 4: what was done since is undone, and the 1 step after it taken again"),
+        (("load", "4"), "load takes the run from step 5 back to step 4: what was done since is undone, with 1 step to be taken again"),
         (("load", "3"), "there is no such checkpoint; there are: "),
         (("load!", "3"), "there is no such checkpoint; there are: "),
         (("load!", "three"), "step-00000004"),
@@ -241,7 +241,7 @@ def test_what_it_says(folder):
     """What is taken back, before; what is known, after."""
     path, out, p = at_seven(folder)
     said = send(out, "load", "4", code=1)
-    expect("from step 7 back to step 4: what was done since is undone, and the 3 steps after it taken again; to do it say yes" in said, said)
+    expect("from step 7 back to step 4: what was done since is undone, with 3 steps to be taken again; to do it say yes" in said, said)
     expect("loss" in send(out, "status"), "status of a run that has taken steps")
     said = send(out, "load!", "4")
     expect("topk_ratio 0.5 -> " in said and "learning_rate 0.005 -> " in said, said)
