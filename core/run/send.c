@@ -61,7 +61,7 @@ static enum zf_status wait_for(struct zf_client *c, int64_t id, double timeout, 
 /* The trainer saves and exports, and is gone: a start may follow. What it ended with counts. */
 static enum zf_status wait_for_its_end(struct zf_client *c, double timeout, struct zf_err *e)
 {
-    double until = zf_clock() + timeout, code = ZF_STOPPED;
+    double until = zf_clock() + timeout, code = -1; /* of its last line; -1: that has not come */
     enum zf_lock_state state;
     struct zf_lock_record now;
     for (bool ended = false; (state = zf_lock_look(c->run, &now)), !ended || (state == ZF_LOCK_LIVE && now.pid == c->holder.pid);) {
@@ -78,9 +78,9 @@ static enum zf_status wait_for_its_end(struct zf_client *c, double timeout, stru
         else
             ended = zf_wire_wait(&c->wire, left) == ZF_WIRE_ENDED;
     }
-    if (state == ZF_LOCK_DEAD)
+    if (code < 0 && state == ZF_LOCK_DEAD)
         return zf_fail(e, ZF_IO, c->run, "its trainer died before the run had ended; `zenflow-console status %s` tells how", c->run);
-    if (code == ZF_OK || code == ZF_STOPPED || code == ZF_NUMERIC) return ZF_OK; /* one that is not finite asked for this */
+    if (code <= ZF_OK || code == ZF_STOPPED || code == ZF_NUMERIC) return ZF_OK; /* one that is not finite asked for this */
     return zf_fail(e, (enum zf_status)code, c->run, "it has ended with an error; `zenflow-console status %s` tells which", c->run);
 }
 
