@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* ---- what is no tensor ---- */
 
@@ -68,17 +69,45 @@ static enum zf_status path_of(const struct zf_trainer *t, const char *run, const
 
 static enum zf_status check_name(const char *name, struct zf_err *e)
 {
-    if (!name || !(strchr(name, '/') || name[0] == '.' || strlen(name) > 200)) return ZF_OK;
-    return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has at most 200 bytes");
+    if (!name || !(!name[0] || strchr(name, '/') || name[0] == '.' || strlen(name) > 200)) return ZF_OK;
+    return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has 1 to 200 bytes");
+}
+
+static bool is_now(const struct zf_trainer *t, const struct zf_moment *m)
+{
+    return m->step == t->step && m->drains == t->drains;
+}
+
+/* The newest one of this process, as it was written: somebody may have moved it away. */
+static bool is_there(const struct zf_trainer *t)
+{
+    struct stat st;
+    return t->save.path && !stat(t->save.path, &st) && S_ISREG(st.st_mode) && (uint64_t)st.st_size == t->save.bytes;
+}
+
+/* A name that a person gives by hand takes the place of no other checkpoint. */
+static enum zf_status check_free(const struct zf_trainer *t, const char *name, struct zf_err *e)
+{
+    char *run = zf_trainer_place(t), *path = NULL;
+    enum zf_status s = run ? path_of(t, run, name, &path, e) : zf_fail_memory(e, t->run);
+    bool same = !s && t->save.path && !strcmp(path, t->save.path) && is_now(t, &t->save.moment);
+    struct stat st;
+    if (!s && !same && !lstat(path, &st)) s = zf_fail(e, ZF_DIFFERENT, path, "it is there already; give another name, or remove it first");
+    free(run);
+    free(path);
+    return s;
 }
 
 static enum zf_status saving_new(struct zf_trainer *t, const char *name, struct zf_saving **out, struct zf_err *e)
 {
     struct zf_device_info device;
+    uint64_t step;
     struct zf_saving *s = *out = calloc(1, sizeof *s);
     if (!s || !(s->run = zf_trainer_place(t))) return zf_fail_memory(e, t->run);
     t->device->type->info(t->device, &device);
     ZF_TRY(path_of(t, s->run, name, &s->path, e));
+    if (zf_saves_is_own_name(s->path, &step) && step != t->step)
+        return zf_fail(e, ZF_DIFFERENT, name, "that is what the checkpoint of step %" PRIu64 " is called; give another name", step);
     s->began = zf_clock();
     s->step = t->step;
     s->drains = t->drains;
@@ -193,7 +222,7 @@ enum zf_status zf_trainer_save(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_saving *s;
     zf_save_end(t);
-    if (t->save.path && t->save.moment.step == t->step && t->save.moment.drains == t->drains) return ZF_OK;
+    if (is_now(t, &t->save.moment) && is_there(t)) return ZF_OK;
     zf_session_doing(t->session, "saving");
     enum zf_status failed = saving_new(t, NULL, &s, e);
     if (!failed) failed = write_now(t, s, e);
@@ -235,7 +264,8 @@ static void begin_or_warn(struct zf_trainer *t, const char *name, uint64_t ticke
 {
     struct zf_err e;
     char text[1400];
-    enum zf_status failed = begin(t, name, ticket, &e);
+    enum zf_status failed = name ? check_free(t, name, &e) : ZF_OK;
+    if (!failed) failed = begin(t, name, ticket, &e);
     if (!failed && t->save.now) return; /* its end is told */
     if (failed)
         snprintf(text, sizeof text, "%.200s%s%.1100s", e.where, e.where[0] ? ": " : "", e.message);
@@ -283,6 +313,7 @@ enum zf_status zf_save_command(struct zf_trainer *t, const char *name, bool scri
         ZF_TRY(wish(t, name, ticket, e));
         snprintf(text, room, "step %" PRIu64 " is still being written; the next one begins when that is done", t->save.now->step);
     } else {
+        if (name && !scripted) ZF_TRY(check_free(t, name, e)); /* a script is done again with the steps of its lines */
         ZF_TRY(begin(t, name, ticket, e));
         saved_text(t, text, room);
         if (!t->save.now) return ZF_OK;

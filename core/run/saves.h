@@ -6,6 +6,8 @@
 #include "checkpoints/container.h"
 
 bool zf_saves_is_file(const char *name); /* it ends in .zfc */
+/* It is called as a run calls that of this step, step-NUMBER.zfc. */
+bool zf_saves_is_own_name(const char *path, uint64_t *step);
 /* It was reduced to its weights, as keep_weights asks for: enough to export, nothing to go on from. */
 bool zf_saves_is_weights(const json_t *info);
 
