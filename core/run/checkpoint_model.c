@@ -96,12 +96,12 @@ struct wanted {
 
 /* The newest first. Damaged ones are named, but do not keep others from being found. One that is gone by now was one too many for `keep`.
  */
-static enum zf_status see(void *ctx, const char *path, bool left, struct zf_err *e)
+static enum zf_status see(void *ctx, const char *path, enum zf_saves_of of, struct zf_err *e)
 {
     struct wanted *w = ctx;
     struct zf_saved_model *m = w->found;
     struct zf_err why;
-    if (left || m->path || !zf_file_exists(path)) return ZF_OK;
+    if (of != ZF_SAVES_OURS || m->path || !zf_file_exists(path)) return ZF_OK;
     if (zf_ckpt_open(&m->file, path, &why)) return zf_saves_warn(NULL, &why), ZF_OK;
     bool meant = w->step == ANY || zf_json_number(m->file.info, "step", -1) == w->step;
     enum zf_status bad = meant ? zf_ckpt_verify(&m->file, m->pool, NULL, &why) : ZF_OK;

@@ -24,6 +24,7 @@ struct save {
     uint64_t step;   /* where rank is not 0 */
     bool own_name;   /* step-NUMBER.zfc, of that step */
     bool left;       /* of another course */
+    bool foreign;    /* of another run, whatever its name */
     uint64_t fork;   /* the step up to which that was this one; where it is not left its own */
     size_t link;     /* of the course: the newest with its name; 0: none */
     size_t before;   /* without an entry: how many entries there were when its state was taken */
@@ -66,6 +67,11 @@ bool zf_saves_is_own_name(const char *path, uint64_t *step)
 {
     const char *name = name_of(path);
     return sscanf(name, "step-%20" SCNu64 ".zfc", step) == 1 && is_own_name(name, *step);
+}
+
+static enum zf_saves_of of(const struct save *x)
+{
+    return x->foreign ? ZF_SAVES_FOREIGN : x->left ? ZF_SAVES_LEFT : ZF_SAVES_OURS;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -260,6 +266,26 @@ static char *path_of(const struct saves *s, const struct save *x)
     return x->elsewhere ? strdup(x->elsewhere) : zf_path_join(s->folder, x->name);
 }
 
+/* A file may have been put under a name that the journal knows. */
+static void find_foreign(struct saves *s, const json_t *entries)
+{
+    const char *run = zf_json_text(json_array_get(entries, 0), "run", NULL);
+    struct zf_ckpt c;
+    struct zf_err ignored;
+    for (size_t i = 0; run && i < s->count; i++) {
+        struct save *x = &s->list[i];
+        char *path = path_of(s, x);
+        if (path && !zf_ckpt_open(&c, path, &ignored)) {
+            x->foreign = strcmp(zf_json_text(c.info, "run", run), run) != 0;
+            zf_ckpt_close(&c);
+        }
+        free(path);
+        if (!x->foreign) continue;
+        x->rank = 0;
+        x->own_name = x->left = false;
+    }
+}
+
 /* What cannot be read is not there. */
 static enum zf_status saves_open(struct saves *s, const char *run, struct zf_err *e)
 {
@@ -281,6 +307,7 @@ static enum zf_status saves_open(struct saves *s, const char *run, struct zf_err
     if (!zf_journal_read(&entries, run, NULL, &ignored)) {
         take_journal(s, entries);
         add_elsewhere(s, entries);
+        find_foreign(s, entries);
         json_decref(entries);
     }
     if (s->count) qsort(s->list, s->count, sizeof *s->list, newest_first);
@@ -295,7 +322,7 @@ enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run
     *path = NULL;
     ZF_TRY(saves_open(&s, run, e));
     for (size_t i = 0; i < s.count && !*path; i++) {
-        char *at = s.list[i].left ? NULL : path_of(&s, &s.list[i]);
+        char *at = of(&s.list[i]) != ZF_SAVES_OURS ? NULL : path_of(&s, &s.list[i]);
         if (!at) continue;
         enum zf_status bad = zf_ckpt_open(out, at, &why);
         if (!bad && zf_saves_is_weights(out->info)) { /* as it should be: nothing to be told */
@@ -314,6 +341,12 @@ enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run
     return ZF_OK;
 }
 
+const char *zf_saves_where(enum zf_saves_of of)
+{
+    static const char *const texts[] = {"", "  (of steps that the run was taken back from)", "  (of another run)"};
+    return texts[of];
+}
+
 void zf_saves_warn(void *ctx, const struct zf_err *why)
 {
     struct zf_err told = *why;
@@ -329,7 +362,7 @@ enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, 
     enum zf_status status = saves_open(&s, run, e);
     for (size_t i = 0; i < s.count && !status; i++) {
         char *path = path_of(&s, &s.list[i]);
-        status = path ? visit(ctx, path, s.list[i].left, e) : zf_fail_memory(e, run);
+        status = path ? visit(ctx, path, of(&s.list[i]), e) : zf_fail_memory(e, run);
         free(path);
     }
     saves_free(&s);
@@ -508,7 +541,7 @@ char *zf_saves_list(const char *run)
         bool weights = path && form_of(path) == WEIGHTS;
         free(path);
         fprintf(to, "%s%s  %s  %s%s%s", i ? "\n" : "", x->name, zf_bytes_text(x->bytes, bytes, sizeof bytes), when,
-                weights ? "  (weights only)" : "", x->left ? "  (of steps that the run was taken back from)" : "");
+                weights ? "  (weights only)" : "", zf_saves_where(of(x)));
     }
     if (to && fclose(to)) {
         free(text);

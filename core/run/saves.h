@@ -16,9 +16,11 @@ bool zf_saves_is_weights(const json_t *info);
 enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, void (*note)(void *ctx, const struct zf_err *why),
                                void *ctx, struct zf_err *e);
 void zf_saves_warn(void *ctx, const struct zf_err *why); /* such a `note`: a warning on stderr */
-/* Each of them, whole or not, the newest first. left: of another course, which no start takes. The first failure ends it, and is returned.
- */
-typedef enum zf_status zf_saves_visit(void *ctx, const char *path, bool left, struct zf_err *e);
+/* Of the run as it went in the end; of another course, which no start takes; of another run, put there by somebody. */
+enum zf_saves_of { ZF_SAVES_OURS, ZF_SAVES_LEFT, ZF_SAVES_FOREIGN };
+const char *zf_saves_where(enum zf_saves_of of); /* for people, in brackets; "": ours */
+/* Each of them, whole or not, the newest first. The first failure ends it, and is returned. */
+typedef enum zf_status zf_saves_visit(void *ctx, const char *path, enum zf_saves_of of, struct zf_err *e);
 enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, struct zf_err *e);
 /* What a person calls one: the file's name with or without .zfc, a step, or a path (with a slash). To be freed. fork: up to which step its
  * course and the run's are the same; UINT64_MAX: not known. ZF_USAGE: there is none, and which there are. */

@@ -294,6 +294,27 @@ def test_a_copy_that_lies_elsewhere(folder):
     expect("none that a start could go on from" in h.run("inspect", out).stdout, "a foreign one is taken")
 
 
+def test_a_file_of_another_run(folder):
+    """Whatever its name: no start, export or generate takes it for one of this run, and it stays."""
+    whole = uninterrupted(folder, "whole")
+    path, other = setting(folder, "other", checkpoint=KEEP)
+    h.run(path, program=h.TRAINER)
+    path, out = setting(folder, checkpoint=KEEP)
+    r.killed(path, env=r.at_step(9))
+    shutil.copy(save_of(other, 8), save_of(out, 8))
+    shutil.copy(save_of(other, 12), save_of(out, 12))
+    listed = h.run("inspect", out).stdout
+    expect(listed.count("(of another run)") == 2 and "a start goes on from step-00000006.zfc" in listed, listed)
+    h.run("export", out, os.path.join(folder, "newest"))
+    for taken in ("6", "12"):
+        h.run("export", out, os.path.join(folder, taken), "--step", taken, code=0 if taken == "6" else 4)
+    models = [open(os.path.join(folder, n, "model.safetensors"), "rb").read() for n in ("newest", "6")]
+    expect(models[0] == models[1], "the newest is another one")
+    done = r.go_on(path)
+    expect("step-00000006.zfc, step 6" in done.stdout, done.stdout)
+    same(out, whole)
+
+
 def test_a_directory_that_is_removed_and_begun_anew(folder):
     """The trainer that is left over ends at its next sign of life, and writes nothing into what has its run's name now."""
     path, out, p = paused_at_four(folder)
