@@ -186,7 +186,7 @@ static enum zf_status copy(struct zf_state *s, struct zf_state_memory *m, size_t
     return issue_all(s, e);
 }
 
-enum zf_status zf_state_copy(struct zf_state *s, struct zf_pipeline *p, struct zf_state_memory *memory, size_t most, struct zf_err *e)
+static enum zf_status open_copy(struct zf_state *s, struct zf_pipeline *p, struct zf_err *e)
 {
     size_t parts = p->model->params.count;
     struct zf_state_gate *gate = calloc(1, sizeof *gate + parts * sizeof *gate->part);
@@ -198,6 +198,23 @@ enum zf_status zf_state_copy(struct zf_state *s, struct zf_pipeline *p, struct z
     s->gate = gate;
     gate->parts = s->parts;
     for (size_t i = 0; i < s->parts; i++) gate->part[i].gate = gate;
+    return failed;
+}
+
+enum zf_status zf_state_prepare(struct zf_pipeline *p, struct zf_state_memory *memory, size_t most, struct zf_err *e)
+{
+    struct zf_state s;
+    struct copier c = {.s = &s};
+    enum zf_status failed = open_copy(&s, p, e);
+    if (!failed) failed = take_all(&c, e);
+    if (!failed) failed = make_room(p, memory, c.at + c.at / 8, most, e); /* staging is not always as large */
+    zf_state_close(&s);
+    return failed;
+}
+
+enum zf_status zf_state_copy(struct zf_state *s, struct zf_pipeline *p, struct zf_state_memory *memory, size_t most, struct zf_err *e)
+{
+    enum zf_status failed = open_copy(s, p, e);
     if (!failed) failed = copy(s, memory, most, e);
     if (failed) { /* what was issued writes into `memory` yet */
         struct zf_err ignored;
@@ -205,7 +222,7 @@ enum zf_status zf_state_copy(struct zf_state *s, struct zf_pipeline *p, struct z
         zf_state_close(s);
         return failed;
     }
-    p->gate = gate;
+    p->gate = s->gate;
     return ZF_OK;
 }
 
@@ -399,7 +416,7 @@ void zf_state_end_copy(struct zf_state *s)
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
         if (events[i]) d->event_free(events[i]);
     if (s->gate->copied[BY_CPU]) p->host->type->event_free(s->gate->copied[BY_CPU]);
-    p->gate = NULL;
+    if (p->gate == s->gate) p->gate = NULL;
     /* the cpu lane has done what it was given for a step when that step's windows are visible to the device */
     zf_pipeline_bury(p, s->gate, p->step + 2 + 2 * (uint64_t)p->policy.interval, &ignored);
 }

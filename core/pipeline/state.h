@@ -104,6 +104,8 @@ json_t *zf_state_facts(const struct zf_pipeline *p); /* NULL: no memory */
  * is ever copied. ZF_MEMORY: `most` is not enough for what must be, or the system has no such memory; the caller may let training wait. One
  * copy at a time. */
 enum zf_status zf_state_copy(struct zf_state *s, struct zf_pipeline *p, struct zf_state_memory *memory, size_t most, struct zf_err *e);
+/* Takes as much memory as the next copy is likely to need: whose first use takes its time. */
+enum zf_status zf_state_prepare(struct zf_pipeline *p, struct zf_state_memory *memory, size_t most, struct zf_err *e);
 /* By the thread that writes the copy, whichever it is: waits until all is copied that is to be; then part after part, each of which may be
  * read between next and done. NULL: that was the last one. over: nobody needs to wait for this copy any more. */
 enum zf_status zf_state_ready(struct zf_state *s, struct zf_err *e);

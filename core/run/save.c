@@ -3,14 +3,18 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/run/resume.h"
-#include "core/run/save_write.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 /* ---- what is no tensor ---- */
 
@@ -22,7 +26,7 @@ static json_t *trainer_facts(const struct zf_trainer *t)
     json_t *o = json_pack("{s:I s:I s:I s:I s:b s:b s:I s:f s:b}", "skipped", (json_int_t)t->skipped, "in_row", (json_int_t)t->in_row,
                           "clipped", (json_int_t)t->clipped, "drains", (json_int_t)t->drains, "owed", t->owed, "told_zero_loss",
                           t->told_zero_loss, "update_interval", (json_int_t)t->pace.interval.now, "seconds", zf_clock() - t->started,
-                          "judged", t->judged_at.step == t->step && t->judged_at.drains == t->drains);
+                          "judged", zf_trainer_is_now(t, &t->judged_at));
     if (t->best.any)
         json_object_set_new(o, "best", best);
     else
@@ -32,7 +36,7 @@ static json_t *trainer_facts(const struct zf_trainer *t)
 
 static json_t *info_of(struct zf_trainer *t)
 {
-    char now[96], *options = zf_resume_text(t->o);
+    char now[96], *options = zf_options_text(t->o);
     struct zf_device_info device;
     t->device->type->info(t->device, &device);
     json_t *o = json_pack("{s:s s:s s:s s:I s:I s:s s:I s:I s:I s:s*}", "program", "zenflow-console " ZF_VERSION, "run", t->id, "time",
@@ -73,16 +77,11 @@ static enum zf_status check_name(const char *name, struct zf_err *e)
     return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has 1 to 200 bytes");
 }
 
-static bool is_now(const struct zf_trainer *t, const struct zf_moment *m)
-{
-    return m->step == t->step && m->drains == t->drains;
-}
-
-/* The newest one of this process, as it was written: somebody may have moved it away. */
-static bool is_there(const struct zf_trainer *t)
+bool zf_save_is_done(const struct zf_trainer *t)
 {
     struct stat st;
-    return t->save.path && !stat(t->save.path, &st) && S_ISREG(st.st_mode) && (uint64_t)st.st_size == t->save.bytes;
+    return zf_trainer_is_now(t, &t->save.moment) && t->save.path && !stat(t->save.path, &st) && S_ISREG(st.st_mode) &&
+           (uint64_t)st.st_size == t->save.bytes;
 }
 
 /* A name that a person gives by hand takes the place of no other checkpoint. */
@@ -90,7 +89,7 @@ static enum zf_status check_free(const struct zf_trainer *t, const char *name, s
 {
     char *run = zf_trainer_place(t), *path = NULL;
     enum zf_status s = run ? path_of(t, run, name, &path, e) : zf_fail_memory(e, t->run);
-    bool same = !s && t->save.path && !strcmp(path, t->save.path) && is_now(t, &t->save.moment);
+    bool same = !s && t->save.path && !strcmp(path, t->save.path) && zf_trainer_is_now(t, &t->save.moment);
     struct stat st;
     if (!s && !same && !lstat(path, &st)) s = zf_fail(e, ZF_DIFFERENT, path, "it is there already; give another name, or remove it first");
     free(run);
@@ -140,7 +139,8 @@ static enum zf_status write_now(struct zf_trainer *t, struct zf_saving *s, struc
     s->between = beat;
     s->ctx = t;
     zf_saving_run(s);
-    return ZF_OK;
+    if (s->status) *e = s->err;
+    return s->status;
 }
 
 /* What is left for a copy. Half of it: others are on this machine, too. */
@@ -151,9 +151,38 @@ static size_t spare_memory(const struct zf_trainer *t)
     return t->save.memory.size + l.least / 2;
 }
 
+/* The system gives memory when it is written the first time, which takes longer than to copy into it: so that the first checkpoint holds
+ * training up no more than the others, it is made to give it before, in the background. Where it cannot, the first one takes longer. */
+static void *populate(void *arg)
+{
+    enum { NICE = 10, SOME = 32 << 20 };
+    const struct zf_state_memory *m = arg;
+    setpriority(PRIO_PROCESS, (id_t)syscall(SYS_gettid), NICE);
+    for (size_t at = 0; at < m->size; at += SOME)
+        if (madvise((char *)m->bytes + at, m->size - at < SOME ? m->size - at : SOME, MADV_POPULATE_WRITE)) break;
+    return NULL;
+}
+
+static void prepare(struct zf_trainer *t)
+{
+    enum { STEPS = 4 }; /* of this process: what else needs memory has it by then */
+    struct zf_err ignored;
+    const struct zf_options *o = t->o;
+    if (t->save.steps++ != STEPS || t->save.memory.bytes || !(o->save_every || o->save_minutes > 0)) return;
+    if (zf_state_prepare(&t->pipeline, &t->save.memory, spare_memory(t), &ignored)) return;
+    t->save.populates = !zf_thread_start(&t->save.populate, populate, &t->save.memory);
+}
+
+static void prepared(struct zf_trainer *t)
+{
+    if (t->save.populates) pthread_join(t->save.populate, NULL);
+    t->save.populates = false;
+}
+
 /* *waited: there is no memory for a copy, and it is written already. */
 static enum zf_status start(struct zf_trainer *t, struct zf_saving *s, bool *waited, struct zf_err *e)
 {
+    prepared(t);
     enum zf_status failed = zf_state_copy(&s->state, &t->pipeline, &t->save.memory, spare_memory(t), e);
     *waited = failed == ZF_MEMORY;
     if (*waited) {
@@ -222,11 +251,10 @@ enum zf_status zf_trainer_save(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_saving *s;
     zf_save_end(t);
-    if (is_now(t, &t->save.moment) && is_there(t)) return ZF_OK;
+    if (zf_save_is_done(t)) return ZF_OK;
     zf_session_doing(t->session, "saving");
     enum zf_status failed = saving_new(t, NULL, &s, e);
     if (!failed) failed = write_now(t, s, e);
-    if (!failed && (failed = s->status)) *e = s->err;
     if (!failed) {
         succeeded(t, s);
         t->save.at = s->ended;
@@ -244,7 +272,6 @@ static enum zf_status begin(struct zf_trainer *t, const char *name, uint64_t tic
     bool waited = false;
     enum zf_status failed = saving_new(t, name, &s, e);
     if (!failed) failed = start(t, s, &waited, e);
-    if (!failed && waited && (failed = s->status)) *e = s->err;
     if (!failed) {
         t->save.at = zf_clock();
         zf_eta_pause(&t->eta, t->save.at - s->began);
@@ -334,6 +361,7 @@ void zf_save_close(struct zf_trainer *t)
     if (t->save.now && zf_lock_beat(t->lock, t->step, &ignored)) t->save.now->cancelled = true;
     t->save.wishes = 0;
     zf_save_end(t);
+    prepared(t);
     if (t->device) t->device->type->free(t->device, t->save.memory.bytes);
     t->save.memory = (struct zf_state_memory){0};
     free(t->save.path);
@@ -379,6 +407,7 @@ void zf_save_due(struct zf_trainer *t)
     struct zf_err ignored;
     bool every = o->save_every && t->step % (uint64_t)o->save_every == 0, asked = heard(t);
     poll(t, false);
+    prepare(t);
     if (every) wait_for_the_last(t); /* this step is to be saved, not a later one */
     bool again = t->save.failed && t->step >= t->save.again,
          minutes = o->save_minutes > 0 && !t->save.failed && zf_clock() - t->save.at >= 60 * o->save_minutes;

@@ -494,7 +494,9 @@ static enum zf_status act(struct zf_session *s, const struct zf_command *c, cons
         refuse_unwritten(v, e);
         return ZF_OK;
     }
+    const char *doing = s->doing; /* changed by this thread alone */
     enum zf_status bad = s->trainer.act(s->trainer.ctx, c, answer, sizeof answer, e);
+    zf_session_doing(s, doing); /* before anybody is answered */
     if (bad == ZF_STOPPED || bad == ZF_BUSY || (bad && s->breaks)) return bad;
     if (bad)
         zf_verdict_refuse(v, e);
