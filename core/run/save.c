@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -68,6 +69,13 @@ static enum zf_status path_of(const struct zf_trainer *t, const char *run, const
     free(folder);
     if (n < 0) *out = NULL;
     return s ? s : *out ? ZF_OK : zf_fail_memory(e, run);
+}
+
+bool zf_save_is_done(const struct zf_trainer *t)
+{
+    struct stat st;
+    return zf_trainer_is_now(t, &t->save.moment) && t->save.path && !stat(t->save.path, &st) && S_ISREG(st.st_mode) &&
+           (uint64_t)st.st_size == t->save.bytes;
 }
 
 static enum zf_status saving_new(struct zf_trainer *t, const char *name, struct zf_saving **out, struct zf_err *e)
@@ -192,14 +200,19 @@ static void succeeded(struct zf_trainer *t, struct zf_saving *s)
         zf_record_text(t, "warning", "%s is whole, but it cannot be written down: %s: %s", s->path, s->err.where, s->err.message);
 }
 
+enum { RETRY_MINUTES = 10 }; /* steps may be long */
+
 static void warn(struct zf_trainer *t, uint64_t step, const struct zf_err *e)
 {
     enum { FIRST = 8, LONGEST = 1024 }; /* steps until it is tried again */
     uint64_t wait = t->save.failed ? (t->save.failed < LONGEST ? 2 * t->save.failed : LONGEST) : FIRST;
     t->save.failed = wait;
     t->save.again = step + wait;
-    zf_record_text(t, "warning", "unsaved since step %" PRIu64 ": %s: %s; training goes on, and it is tried again after step %" PRIu64,
-                   t->save.moment.drains ? t->save.moment.step : 0, e->where[0] ? e->where : "the state", e->message, t->save.again);
+    t->save.again_at = zf_clock() + RETRY_MINUTES * 60;
+    zf_record_text(
+        t, "warning",
+        "unsaved since step %" PRIu64 ": %s: %s; training goes on, and it is tried again after step %" PRIu64 ", or in %d minutes",
+        t->save.moment.drains ? t->save.moment.step : 0, e->where[0] ? e->where : "the state", e->message, t->save.again, RETRY_MINUTES);
 }
 
 /* Frees it. Whoever asked for it is told; else a failure is a warning. */
@@ -221,7 +234,7 @@ enum zf_status zf_trainer_save(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_saving *s;
     zf_save_end(t);
-    if (t->save.path && zf_trainer_is_now(t, &t->save.moment)) return ZF_OK;
+    if (zf_save_is_done(t)) return ZF_OK;
     zf_session_doing(t->session, "saving");
     enum zf_status failed = saving_new(t, NULL, &s, e);
     if (!failed) failed = write_now(t, s, e);
@@ -377,7 +390,7 @@ void zf_save_due(struct zf_trainer *t)
     poll(t, false);
     prepare(t);
     if (every) wait_for_the_last(t); /* this step is to be saved, not a later one */
-    bool again = t->save.failed && t->step >= t->save.again,
+    bool again = t->save.failed && (t->step >= t->save.again || zf_clock() >= t->save.again_at),
          minutes = o->save_minutes > 0 && !t->save.failed && zf_clock() - t->save.at >= 60 * o->save_minutes;
     every = every && !t->save.failed;
     if (t->save.now && asked) wish(t, NULL, 0, &ignored);

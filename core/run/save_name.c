@@ -8,30 +8,24 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* step-00000100, with .zfc or without: what a run calls its own, which it removes. */
-static bool is_of_a_step(const char *name)
-{
-    static const char begin[] = "step-";
-    if (strncmp(name, begin, sizeof begin - 1) != 0) return false;
-    name += sizeof begin - 1;
-    size_t n = strspn(name, "0123456789");
-    return n >= 8 && (!name[n] || !strcmp(name + n, ".zfc"));
-}
-
-enum zf_status zf_save_check_name(const char *name, struct zf_err *e)
-{
-    if (!name) return ZF_OK;
-    if (is_of_a_step(name))
-        return zf_fail(e, ZF_USAGE, name, "the run itself calls its checkpoints so, and removes old ones; take another name, or none");
-    if (!(strchr(name, '/') || name[0] == '.' || strlen(name) > 200)) return ZF_OK;
-    return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has at most 200 bytes");
-}
+#include <sys/stat.h>
 
 /* NAME.zfc */
 static void file_name(const char *name, char *out, size_t room)
 {
     snprintf(out, room, "%s%s", name, zf_saves_is_file(name) ? "" : ".zfc");
+}
+
+enum zf_status zf_save_check_name(const char *name, struct zf_err *e)
+{
+    char file[256];
+    uint64_t step;
+    if (!name) return ZF_OK;
+    if (!name[0] || strchr(name, '/') || name[0] == '.' || strlen(name) > 200)
+        return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has 1 to 200 bytes");
+    file_name(name, file, sizeof file);
+    if (!zf_saves_is_own_name(file, &step)) return ZF_OK;
+    return zf_fail(e, ZF_USAGE, name, "the run itself calls its checkpoints so, and removes old ones; take another name, or none");
 }
 
 /* Is it being written, or does it wait for its turn? */
@@ -54,12 +48,14 @@ bool zf_save_replaces(const struct zf_trainer *t, const char *name, bool scripte
     file_name(name, file, sizeof file);
     char *run = zf_trainer_place(t), *folder = run ? zf_path_join(run, "checkpoints") : NULL,
          *path = folder ? zf_path_join(folder, file) : NULL;
-    bool coming = is_coming(t, file), there = path && zf_file_exists(path);
+    struct stat st;
+    bool coming = is_coming(t, file), there = path && !lstat(path, &st);
+    bool same = there && zf_save_is_done(t) && !strcmp(path, t->save.path); /* the very same */
     double step = there ? zf_saves_step(path) : -1;
     free(path);
     free(folder);
     free(run);
     if (step >= 0) snprintf(of, sizeof of, ", of step %.0f", step);
     snprintf(text, room, "%s is %s%s: save would replace it", file, coming ? "being written" : "there already", coming ? "" : of);
-    return coming || (there && !(scripted && step == (double)t->step));
+    return coming || (there && !same && !(scripted && step == (double)t->step));
 }
