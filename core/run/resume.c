@@ -398,8 +398,16 @@ enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *
     return ZF_OK;
 }
 
-static enum zf_status get_piece(const struct zf_resume *r, struct zf_state *s, const struct zf_state_piece *x, struct zf_pool *pool,
-                                struct zf_save_buffer *b, struct zf_err *e)
+/* A large one takes a while. Before the run is opened a signal ends it, as nothing is written yet; later, in a `load`, what is in memory
+ * must become whole, and it is heard afterwards. */
+static enum zf_status between_pieces(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e)
+{
+    if (t->lock) return zf_lock_beat(t->lock, t->step, e);
+    return t->stop && *t->stop ? zf_fail(e, ZF_STOPPED, r->path, "stopped while it was read; nothing was changed") : ZF_OK;
+}
+
+static enum zf_status get_piece(const struct zf_resume *r, struct zf_trainer *trainer, struct zf_state *s, const struct zf_state_piece *x,
+                                struct zf_pool *pool, struct zf_save_buffer *b, struct zf_err *e)
 {
     const struct zf_ckpt_tensor *t = zf_ckpt_find(&r->file, x->name);
     if (!t) return zf_fail(e, ZF_FORMAT, r->path, "%s is missing; the checkpoint is not of this run", x->name);
@@ -409,6 +417,7 @@ static enum zf_status get_piece(const struct zf_resume *r, struct zf_state *s, c
     ZF_TRY(zf_save_room(x, b, e));
     for (size_t first = 0; first < x->rows; first += b->rows) {
         size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
+        ZF_TRY(between_pieces(r, trainer, e));
         ZF_TRY(zf_ckpt_read(&r->file, t, b->bytes, first * b->row, n * b->row, pool, e));
         ZF_TRY(zf_state_write(s, x, first, n, b->bytes, e));
     }
@@ -433,7 +442,7 @@ enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, 
     ZF_TRY(s);
     ZF_TRY(zf_state_open(&state, &t->pipeline, e));
     s = zf_pool_new(&pool, device.threads, e);
-    for (size_t i = 0; !s && i < state.count; i++) s = get_piece(r, &state, &state.list[i], pool, &buffer, e);
+    for (size_t i = 0; !s && i < state.count; i++) s = get_piece(r, t, &state, &state.list[i], pool, &buffer, e);
     free(buffer.bytes);
     zf_pool_free(pool);
     zf_state_close(&state);

@@ -337,6 +337,16 @@ def refused(path, *words, code=1, **more):
     return done.stderr
 
 
+def test_a_signal_while_it_is_read(folder):
+    """Of a large one that takes a while: the start ends, and nothing is written."""
+    path, out = setting(folder)
+    killed(path, env=at_step(6))
+    said = [refused(path, code=5, env=fault("term", ".zfc", "read", n)) for n in range(20, 161, 20)]
+    expect(any("stopped while it was read; nothing was changed" in s for s in said), said)
+    go_on(path)
+    same(out, uninterrupted(folder))
+
+
 def test_what_is_no_checkpoint_of_it(folder):
     path, out = setting(folder, checkpoint={"keep": 100})
     killed(path, env=at_step(10))
