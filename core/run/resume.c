@@ -1,10 +1,9 @@
 /* See resume.h. */
 #include "core/run/resume.h"
 #include "core/base/file.h"
-#include "core/base/plural.h"
 #include "core/config/run_cfg.h"
-#include "core/pipeline/state.h"
-#include "core/run/save_write.h"
+#include "core/run/checkpoint_model.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 #include "core/session/change.h"
@@ -24,19 +23,6 @@ static bool was_settled(const struct zf_options *o, enum zf_option_id id)
     return (id == ZF_OPT_strategy && o->strategy == ZF_STRATEGY_AUTO) || (id == ZF_OPT_device && o->device == ZF_DEVICE_AUTO) ||
            (id == ZF_OPT_dtype && o->dtype == ZF_DTYPE_AUTO) || (id == ZF_OPT_bus_dtype && o->bus_dtype == ZF_BUS_DTYPE_AUTO) ||
            (id == ZF_OPT_schedule_steps && !o->schedule_steps);
-}
-
-char *zf_resume_text(const struct zf_options *o)
-{
-    char *text = NULL;
-    size_t size;
-    struct zf_err ignored;
-    FILE *to = open_memstream(&text, &size);
-    bool fine = to && !zf_options_write(o, to, &ignored);
-    if (to) fclose(to);
-    if (fine) return text;
-    free(text);
-    return NULL;
 }
 
 /* The same option by several accounts: asked for now, and at the last start; as that start began, and when the checkpoint was written. */
@@ -93,17 +79,6 @@ static enum zf_status merge_one(struct merge *m, enum zf_option_id id, struct zf
     return s;
 }
 
-static enum zf_status read_options(struct zf_options *o, const char *text, const char *path, struct zf_err *e)
-{
-    struct zf_err_list errors = {0};
-    ZF_TRY(zf_options_init(o, e));
-    enum zf_status s = text ? zf_run_cfg_read_memory(o, text, strlen(text), path, NULL, &errors) : zf_run_cfg_read(o, path, &errors);
-    if (s) *e = errors.list[0];
-    if (s) zf_options_free(o);
-    zf_err_list_free(&errors);
-    return s;
-}
-
 /* Of the checkpoint. */
 static enum zf_status text_of_file(const struct zf_resume *r, const char **text, struct zf_err *e)
 {
@@ -136,7 +111,7 @@ static enum zf_status merge_all(struct zf_resume *r, struct merge *m, const char
     }
     r->edited = m->names;
     r->changes = m->changes;
-    if (!s && !(r->run_cfg = zf_resume_text(&m->next))) s = zf_fail_memory(e, "the options");
+    if (!s && !(r->run_cfg = zf_options_text(&m->next))) s = zf_fail_memory(e, "the options");
     free(edits);
     free(refused);
     return s;
@@ -156,7 +131,7 @@ static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, c
     const char *const texts[] = {zf_json_text(r->start, "asked", NULL), zf_json_text(r->start, "run_cfg", NULL), text};
     const char *const names[] = {start, start, r->anew ? start : r->path};
     for (int i = THEN; !s && i < ACCOUNTS; i++) {
-        s = read_options(m.of[i], texts[i - 1], names[i - 1], e);
+        s = zf_run_cfg_options(m.of[i], texts[i - 1], names[i - 1], e);
         read += !s;
     }
     free(start);
@@ -170,7 +145,7 @@ static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, c
 
 enum zf_status zf_resume_options(const struct zf_resume *r, struct zf_options *out, struct zf_err *e)
 {
-    return read_options(out, r->run_cfg, "run.cfg", e);
+    return zf_run_cfg_options(out, r->run_cfg, "run.cfg", e);
 }
 
 /* One option of those of now becomes what it was when the checkpoint was written. */
@@ -200,7 +175,7 @@ static enum zf_status options_then(const struct zf_resume *r, struct zf_options 
     char *refused = NULL;
     size_t size, count = 0;
     ZF_TRY(text_of_file(r, &text, e));
-    ZF_TRY(read_options(&then, text, r->path, e));
+    ZF_TRY(zf_run_cfg_options(&then, text, r->path, e));
     enum zf_status s = zf_options_copy(wanted, now, e);
     bool copied = !s;
     FILE *to = open_memstream(&refused, &size);
@@ -217,9 +192,8 @@ static enum zf_status options_then(const struct zf_resume *r, struct zf_options 
 
 /* ---- which checkpoint ---- */
 
-static enum zf_status choose(struct zf_resume *r, const char *run, const char *from, struct zf_pool *pool, struct zf_err *e)
+static enum zf_status open_named(struct zf_resume *r, const char *from, struct zf_pool *pool, struct zf_err *e)
 {
-    if (!from) return zf_saves_newest(&r->file, &r->path, run, zf_saves_warn, NULL, e);
     ZF_TRY(zf_ckpt_open(&r->file, from, e));
     enum zf_status s = zf_saves_is_weights(r->file.info)
                            ? zf_fail(e, ZF_DIFFERENT, from,
@@ -228,6 +202,14 @@ static enum zf_status choose(struct zf_resume *r, const char *run, const char *f
                            : zf_ckpt_verify(&r->file, pool, NULL, e);
     if (!s && !(r->path = strdup(from))) s = zf_fail_memory(e, from);
     if (s) zf_ckpt_close(&r->file);
+    return s;
+}
+
+static enum zf_status choose(struct zf_resume *r, const char *run, const char *from, int64_t threads, struct zf_err *e)
+{
+    struct zf_pool *pool = zf_pool_to_read(threads);
+    enum zf_status s = from ? open_named(r, from, pool, e) : zf_saves_newest(&r->file, &r->path, run, NULL, false, pool, e);
+    zf_pool_free(pool);
     return s;
 }
 
@@ -266,16 +248,14 @@ static void look_back(struct zf_resume *r)
     r->attempt = 1;
     for (size_t i = 0; i < json_array_size(r->entries); i++) {
         json_t *v = json_array_get(r->entries, i);
-        const char *type = zf_json_text(v, "type", "");
-        if (zf_journal_is_load(v) || (strcmp(type, "start") && strcmp(type, "resume"))) continue;
+        if (zf_journal_is_load(v) || !(zf_json_is(v, "start") || zf_json_is(v, "resume"))) continue;
         r->attempt++;
         if (!zf_json_text(v, "run_cfg", NULL)) continue;
         json_decref(r->start);
         r->start = json_incref(v);
     }
     r->written = r->path ? zf_saves_written(r->entries, r->path, r->file.info) : json_array_size(r->entries);
-    double metrics = zf_json_number(r->file.info, "metrics", 0);
-    if (metrics > 0 && metrics < 9e15) r->metrics = (uint64_t)metrics;
+    r->metrics = zf_json_count(r->file.info, "metrics");
 }
 
 /* What its data was: by the checkpoint, or else by the newest start, which is all that a run without one has. */
@@ -291,7 +271,7 @@ static uint64_t reached(const struct zf_resume *r, uint64_t last_step)
     for (size_t i = 0; i < json_array_size(r->entries); i++) {
         const json_t *v = json_array_get(r->entries, i);
         double step = fmax(fmax(zf_json_number(v, "step", 0), zf_json_number(v, "reached", 0)), zf_json_number(v, "from_step", 1) - 1);
-        if (step < 9e15 && step > (double)last_step && strcmp(zf_json_text(v, "type", ""), "at") != 0) last_step = (uint64_t)step;
+        if (step < 9e15 && step > (double)last_step && !zf_json_is(v, "at")) last_step = (uint64_t)step;
     }
     return last_step;
 }
@@ -301,8 +281,7 @@ static bool never_saved(const struct zf_resume *r, const char *run)
 {
     char *there = zf_saves_list(run);
     bool none = there && !*there && zf_json_text(json_array_get(r->entries, 0), "run_cfg", NULL);
-    for (size_t i = 0; none && i < json_array_size(r->entries); i++)
-        none = strcmp(zf_json_text(json_array_get(r->entries, i), "type", ""), "checkpoint") != 0;
+    for (size_t i = 0; none && i < json_array_size(r->entries); i++) none = !zf_json_is(json_array_get(r->entries, i), "checkpoint");
     free(there);
     return none;
 }
@@ -312,7 +291,7 @@ enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const c
     struct zf_run_facts f;
     *r = (struct zf_resume){0};
     ZF_TRY(zf_rundir_look(&f, run, NULL, e));
-    ZF_TRY(choose(r, run, from, NULL, e));
+    ZF_TRY(choose(r, run, from, o->threads, e));
     enum zf_status s = zf_journal_read(&r->entries, run, NULL, e);
     if (!s) r->anew = !r->path && never_saved(r, run);
     if (!s && !r->path && !r->anew) return zf_resume_close(r), ZF_OK;
@@ -329,12 +308,12 @@ enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const c
 }
 
 enum zf_status zf_resume_load(struct zf_resume *r, struct zf_options *wanted, const struct zf_options *now, const char *run,
-                              const char *path, struct zf_pool *pool, struct zf_err *e)
+                              const char *path, struct zf_err *e)
 {
     struct zf_run_facts f;
     *r = (struct zf_resume){0};
     ZF_TRY(zf_rundir_look(&f, run, NULL, e));
-    ZF_TRY(choose(r, run, path, pool, e));
+    ZF_TRY(choose(r, run, path, now->threads, e));
     enum zf_status s = zf_journal_read(&r->entries, run, NULL, e);
     if (!s) s = check_run(r, &f, run, e);
     if (!s) s = options_then(r, wanted, now, e);
@@ -364,20 +343,14 @@ void zf_resume_close(struct zf_resume *r)
 
 /* ---- state ---- */
 
-static uint64_t count_of(const json_t *o, const char *name)
-{
-    double x = zf_json_number(o, name, 0);
-    return x >= 1 && x < 9e15 ? (uint64_t)x : 0;
-}
-
 enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e)
 {
     const json_t *o = json_object_get(r->file.info, "trainer"), *best = json_object_get(o, "best");
     t->step = r->step;
-    t->skipped = count_of(o, "skipped");
-    t->in_row = count_of(o, "in_row");
-    t->clipped = count_of(o, "clipped");
-    t->drains = count_of(o, "drains");
+    t->skipped = zf_json_count(o, "skipped");
+    t->in_row = zf_json_count(o, "in_row");
+    t->clipped = zf_json_count(o, "clipped");
+    t->drains = zf_json_count(o, "drains");
     t->owed = json_is_true(json_object_get(o, "owed"));
     t->told_zero_loss = json_is_true(json_object_get(o, "told_zero_loss"));
     if (!t->drains) t->drains = 1;
@@ -386,67 +359,16 @@ enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *
         const char *path = zf_json_text(best, "path", NULL);
         t->best.any = true;
         t->best.loss = zf_json_number(best, "loss", (double)INFINITY);
-        t->best.step = count_of(best, "step");
-        t->best.worse = count_of(best, "worse");
-        t->best.kept = count_of(best, "kept");
+        t->best.step = zf_json_count(best, "step");
+        t->best.worse = zf_json_count(best, "worse");
+        t->best.kept = zf_json_count(best, "kept");
         if (path && !(t->best.path = strdup(path))) return zf_fail_memory(e, path);
     }
     t->save.moment = (struct zf_moment){t->step, t->drains};
     if (json_is_true(json_object_get(o, "judged"))) t->judged_at = t->save.moment;
     t->save.bytes = r->file.size;
-    zf_pace_resume(t, (uint32_t)count_of(o, "update_interval"), r->entries, r->last_step);
+    zf_pace_resume(t, zf_saved_interval(&r->file, t->o), r->entries, r->last_step);
     return ZF_OK;
-}
-
-/* A large one takes a while. Before the run is opened a signal ends it, as nothing is written yet; later, in a `load`, what is in memory
- * must become whole, and it is heard afterwards. */
-static enum zf_status between_pieces(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e)
-{
-    if (t->lock) return zf_lock_beat(t->lock, t->step, e);
-    return t->stop && *t->stop ? zf_fail(e, ZF_STOPPED, r->path, "stopped while it was read; nothing was changed") : ZF_OK;
-}
-
-static enum zf_status get_piece(const struct zf_resume *r, struct zf_trainer *trainer, struct zf_state *s, const struct zf_state_piece *x,
-                                struct zf_pool *pool, struct zf_save_buffer *b, struct zf_err *e)
-{
-    const struct zf_ckpt_tensor *t = zf_ckpt_find(&r->file, x->name);
-    if (!t) return zf_fail(e, ZF_FORMAT, r->path, "%s is missing; the checkpoint is not of this run", x->name);
-    if (t->rank != 2 || t->shape[0] != x->rows || t->shape[1] != x->cols || zf_save_type(x->type) != t->type)
-        return zf_fail(e, ZF_FORMAT, r->path, "%s has another shape or type than this run's, which is [%zu, %zu]", x->name, x->rows,
-                       x->cols);
-    ZF_TRY(zf_save_room(x, b, e));
-    for (size_t first = 0; first < x->rows; first += b->rows) {
-        size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
-        ZF_TRY(between_pieces(r, trainer, e));
-        ZF_TRY(zf_ckpt_read(&r->file, t, b->bytes, first * b->row, n * b->row, pool, e));
-        ZF_TRY(zf_state_write(s, x, first, n, b->bytes, e));
-    }
-    return ZF_OK;
-}
-
-enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e)
-{
-    struct zf_state state;
-    struct zf_pool *pool = NULL;
-    struct zf_device_info device;
-    struct zf_save_buffer buffer = {0};
-    if (zf_saves_is_weights(r->file.info))
-        return zf_fail(e, ZF_DIFFERENT, r->path, "it has its weights only, as keep_weights asks for; what is pending is not among them");
-    t->device->type->info(t->device, &device);
-    enum zf_status s = zf_state_shape(&t->pipeline, json_object_get(r->file.info, "pipeline"), e);
-    if (s && s == ZF_FORMAT) {
-        char what[512];
-        snprintf(what, sizeof what, "%.200s: %.300s", e->where, e->message);
-        return zf_fail(e, s, r->path, "%s", what);
-    }
-    ZF_TRY(s);
-    ZF_TRY(zf_state_open(&state, &t->pipeline, e));
-    s = zf_pool_new(&pool, device.threads, e);
-    for (size_t i = 0; !s && i < state.count; i++) s = get_piece(r, t, &state, &state.list[i], pool, &buffer, e);
-    free(buffer.bytes);
-    zf_pool_free(pool);
-    zf_state_close(&state);
-    return s ? s : zf_state_settled(&t->pipeline, e);
 }
 
 /* ---- what is to be done again ---- */
@@ -502,11 +424,11 @@ static char *without_edited(const struct zf_resume *r, size_t i, const char *com
 static enum zf_status repeat_one(const struct zf_resume *r, size_t i, struct zf_trainer *t, struct zf_err *e)
 {
     const json_t *v = json_array_get(r->entries, i);
-    const char *type = zf_json_text(v, "type", ""), *command = zf_json_text(v, "command", ""), *by = zf_json_text(v, "by", ""),
-               *user = zf_json_text(v, "user", ""), *edits = zf_json_text(v, "edits", NULL);
+    const char *command = zf_json_text(v, "command", ""), *by = zf_json_text(v, "by", ""), *user = zf_json_text(v, "user", ""),
+               *edits = zf_json_text(v, "edits", NULL);
     static const char *const elsewhere[] = {"at", "auto", "file"}; /* done again by [at] and what was put off, zf_pace, the starts */
-    uint64_t from = edits ? count_of(v, "step") + 1 : count_of(v, "from_step");
-    bool put_off = !strcmp(type, "at"), done = !strcmp(type, "change") || !strcmp(type, "command");
+    uint64_t from = edits ? zf_json_count(v, "step") + 1 : zf_json_count(v, "from_step");
+    bool put_off = zf_json_is(v, "at"), done = zf_json_is(v, "change") || zf_json_is(v, "command");
     for (size_t k = 0; done && k < sizeof elsewhere / sizeof *elsewhere; k++) done = strcmp(by, elsewhere[k]) != 0;
     if (from <= r->step || (!put_off && !edits && !(done && is_repeated(command)))) return ZF_OK;
     if (from == r->step + 1 && i < r->written && zf_session_has_begun(t->session)) return ZF_OK;

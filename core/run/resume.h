@@ -30,20 +30,19 @@ struct zf_resume {
  * checkpoint. */
 enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const char *run, const char *from, struct zf_err *e);
 /* The same for a run that is not at its start (`load`): the checkpoint at `path` is one of the run's, whole, and can be gone on from; else
- * ZF_DIFFERENT or ZF_FORMAT. wanted: `now` as the options were then, but for what only a start changes; to be freed. pool: NULL is fine. */
+ * ZF_DIFFERENT or ZF_FORMAT. wanted: `now` as the options were then, but for what only a start changes; to be freed. */
 enum zf_status zf_resume_load(struct zf_resume *r, struct zf_options *wanted, const struct zf_options *now, const char *run,
-                              const char *path, struct zf_pool *pool, struct zf_err *e);
+                              const char *path, struct zf_err *e);
 void zf_resume_close(struct zf_resume *r); /* zeroed is fine */
 /* The options when the edits are made. To be freed, if ZF_OK. */
 enum zf_status zf_resume_options(const struct zf_resume *r, struct zf_options *out, struct zf_err *e);
 
-/* Counters, before the pipeline is opened; then the state into it; then, when the session is open, what is to be done again. */
+/* Counters, before the pipeline is opened; then, when it has its state (zf_saved_state) and the session is open, what is to be done again.
+ */
 enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
-enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
 enum zf_status zf_resume_commands(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e);
 /* The journal's entry of this attempt; NULL: no memory. */
 json_t *zf_resume_entry(const struct zf_resume *r, const struct zf_trainer *t);
-char *zf_resume_text(const struct zf_options *o); /* a run.cfg of them; to be freed; NULL: no memory */
 /* What it goes on from; and whether the machine gives the same bits as the one that wrote it, else a note: that alone. */
 void zf_resume_tell(const struct zf_resume *r, struct zf_trainer *t);
 void zf_resume_machine(const struct zf_resume *r, struct zf_trainer *t);

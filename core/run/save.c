@@ -4,7 +4,7 @@
 #include "core/base/file.h"
 #include "core/run/content.h"
 #include "core/run/resume.h"
-#include "core/run/save_write.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 
@@ -26,7 +26,7 @@ static json_t *trainer_facts(const struct zf_trainer *t)
     json_t *o = json_pack("{s:I s:I s:I s:I s:b s:b s:I s:f s:b}", "skipped", (json_int_t)t->skipped, "in_row", (json_int_t)t->in_row,
                           "clipped", (json_int_t)t->clipped, "drains", (json_int_t)t->drains, "owed", t->owed, "told_zero_loss",
                           t->told_zero_loss, "update_interval", (json_int_t)t->pace.interval.now, "seconds", zf_clock() - t->started,
-                          "judged", t->judged_at.step == t->step && t->judged_at.drains == t->drains);
+                          "judged", zf_trainer_is_now(t, &t->judged_at));
     if (t->best.any)
         json_object_set_new(o, "best", best);
     else
@@ -36,7 +36,7 @@ static json_t *trainer_facts(const struct zf_trainer *t)
 
 static json_t *info_of(struct zf_trainer *t)
 {
-    char now[96], *options = zf_resume_text(t->o);
+    char now[96], *options = zf_options_text(t->o);
     struct zf_device_info device;
     t->device->type->info(t->device, &device);
     json_t *o = json_pack("{s:s s:s s:s s:I s:I s:s s:I s:I s:I s:s*}", "program", "zenflow-console " ZF_VERSION, "run", t->id, "time",
@@ -116,7 +116,8 @@ static enum zf_status write_now(struct zf_trainer *t, struct zf_saving *s, struc
     s->between = beat;
     s->ctx = t;
     zf_saving_run(s);
-    return ZF_OK;
+    if (s->status) *e = s->err;
+    return s->status;
 }
 
 /* What is left for a copy. Half of it: others are on this machine, too. */
@@ -227,11 +228,10 @@ enum zf_status zf_trainer_save(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_saving *s;
     zf_save_end(t);
-    if (t->save.path && t->save.moment.step == t->step && t->save.moment.drains == t->drains) return ZF_OK;
+    if (t->save.path && zf_trainer_is_now(t, &t->save.moment)) return ZF_OK;
     zf_session_doing(t->session, "saving");
     enum zf_status failed = saving_new(t, NULL, &s, e);
     if (!failed) failed = write_now(t, s, e);
-    if (!failed && (failed = s->status)) *e = s->err;
     if (!failed) {
         succeeded(t, s);
         t->save.at = s->ended;
@@ -249,7 +249,6 @@ static enum zf_status begin(struct zf_trainer *t, const char *name, uint64_t tic
     bool waited = false;
     enum zf_status failed = saving_new(t, name, &s, e);
     if (!failed) failed = start(t, s, &waited, e);
-    if (!failed && waited && (failed = s->status)) *e = s->err;
     if (!failed) {
         t->save.at = zf_clock();
         zf_eta_pause(&t->eta, t->save.at - s->began);

@@ -1,5 +1,5 @@
 /* A run's checkpoints (checkpoints/container.h): one file has everything that the run needs to go on with the same bits, whatever its
- * strategy. When one is written, by whom it was asked for, and what is told of it; save_write.c writes it.
+ * strategy. When one is written, by whom it was asked for, and what is told of it; save_file.c writes it, and reads it.
  *
  * In the middle of a run training goes on while one is written (core/pipeline/state.h): one at a time, others wait for their turn. Where
  * there is no memory for a copy of what training alters, and at the ends of a run, training waits. All functions: the trainer's thread. */

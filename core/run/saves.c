@@ -86,23 +86,6 @@ struct course {
     size_t count, head;
 };
 
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static uint64_t step_of(const json_t *o)
-{
-    double at = zf_json_number(o, "step", 0);
-    return at >= 1 && at < 9e15 ? (uint64_t)at : 0;
-}
-
-static bool is_type(const json_t *entry, const char *type)
-{
-    return !strcmp(zf_json_text(entry, "type", ""), type);
-}
-
 static void add_link(struct course *c, struct save *file, const char *name, uint64_t step, size_t rank)
 {
     c->list[c->count++] = (struct link){.before = c->head, .step = step, .name = name, .file = file};
@@ -134,7 +117,8 @@ size_t zf_saves_written(const json_t *entries, const char *path, const json_t *i
         return (uint64_t)json_integer_value(told) < n ? (size_t)json_integer_value(told) : n;
     for (; i; i--) {
         const json_t *v = json_array_get(entries, i - 1);
-        if (is_type(v, "checkpoint") && step_of(v) == step_of(info) && !strcmp(name_of(zf_json_text(v, "file", "")), name_of(path)))
+        if (zf_json_is(v, "checkpoint") && zf_json_count(v, "step") == zf_json_count(info, "step") &&
+            !strcmp(zf_path_name(zf_json_text(v, "file", "")), zf_path_name(path)))
             return i - 1;
     }
     for (i = n; *time && i && strcmp(zf_json_text(json_array_get(entries, i - 1), "time", ""), time) > 0;) i--;
@@ -152,7 +136,7 @@ static void place(const struct saves *s, struct save *x, const json_t *entries)
         x->form = zf_saves_is_weights(c.info) ? WEIGHTS : WHOLE;
         if (!strcmp(zf_json_text(c.info, "run", ""), run) && json_is_number(json_object_get(c.info, "step"))) {
             x->before = zf_saves_written(entries, path, c.info);
-            x->step = step_of(c.info);
+            x->step = zf_json_count(c.info, "step");
             x->rank = 1; /* for now: it has its place */
         }
         zf_ckpt_close(&c);
@@ -187,18 +171,18 @@ static void take_journal(struct saves *s, const json_t *entries)
     if (!c.list || !known) goto end;
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(entries, i);
-        struct save *x = is_type(v, "checkpoint") ? find(s, name_of(zf_json_text(v, "file", ""))) : NULL;
+        struct save *x = zf_json_is(v, "checkpoint") ? find(s, zf_path_name(zf_json_text(v, "file", ""))) : NULL;
         if (x) known[x - s->list] = true;
     }
     for (size_t i = 0; i < s->count; i++)
         if (!known[i]) place(s, &s->list[i], entries);
     for (size_t i = 0; i <= n; i++) {
         const json_t *v = json_array_get(entries, i);
-        const char *name = name_of(zf_json_text(v, "file", ""));
+        const char *name = zf_path_name(zf_json_text(v, "file", ""));
         add_placed(s, &c, i);
-        if (is_type(v, "checkpoint")) add_link(&c, find(s, name), name, step_of(v), 2 * i + 2);
+        if (zf_json_is(v, "checkpoint")) add_link(&c, find(s, name), name, zf_json_count(v, "step"), 2 * i + 2);
         const char *from = zf_json_text(v, "checkpoint", NULL);
-        if (is_type(v, "resume")) go_to(&c, from ? name_of(from) : NULL, step_of(v));
+        if (zf_json_is(v, "resume")) go_to(&c, from ? zf_path_name(from) : NULL, zf_json_count(v, "step"));
     }
     find_left(s, &c);
 end:
@@ -245,40 +229,49 @@ static enum zf_status saves_open(struct saves *s, const char *run, struct zf_err
     return ZF_OK;
 }
 
-enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, void (*note)(void *ctx, const struct zf_err *why),
-                               void *ctx, struct zf_err *e)
-{
-    struct saves s;
-    struct zf_err why;
-    *path = NULL;
-    ZF_TRY(saves_open(&s, run, e));
-    for (size_t i = 0; i < s.count && !*path; i++) {
-        char *at = s.list[i].left ? NULL : zf_path_join(s.folder, s.list[i].name);
-        if (!at) continue;
-        enum zf_status bad = zf_ckpt_open(out, at, &why);
-        if (!bad && zf_saves_is_weights(out->info)) { /* as it should be: nothing to be told */
-            zf_ckpt_close(out);
-            free(at);
-            continue;
-        }
-        if (!bad && (bad = zf_ckpt_verify(out, NULL, NULL, &why))) zf_ckpt_close(out);
-        if (bad && note) note(ctx, &why);
-        if (bad)
-            free(at);
-        else
-            *path = at;
-    }
-    saves_free(&s);
-    return ZF_OK;
-}
-
-void zf_saves_warn(void *ctx, const struct zf_err *why)
+static void warn(const struct zf_err *why)
 {
     struct zf_err told = *why;
     size_t n = strlen(told.message);
-    (void)ctx;
     snprintf(told.message + n, sizeof told.message - n, "; it is passed over");
     zf_err_print("warning", &told);
+}
+
+/* true: it is what is wanted, whole, and open. */
+static bool open_wanted(struct zf_ckpt *out, const char *path, const uint64_t *step, bool weights, struct zf_pool *pool)
+{
+    struct zf_err why;
+    if (!zf_file_exists(path)) return false; /* by now it was one too many for `keep` */
+    if (zf_ckpt_open(out, path, &why)) {
+        warn(&why);
+        return false;
+    }
+    bool wanted = (weights || !zf_saves_is_weights(out->info)) && (!step || zf_json_number(out->info, "step", -1) == (double)*step);
+    enum zf_status bad = wanted ? zf_ckpt_verify(out, pool, NULL, &why) : ZF_OK;
+    if (bad) warn(&why);
+    if (wanted && !bad) return true;
+    zf_ckpt_close(out);
+    return false;
+}
+
+enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, const uint64_t *step, bool weights, struct zf_pool *pool,
+                               struct zf_err *e)
+{
+    struct saves s;
+    *path = NULL;
+    enum zf_status status = saves_open(&s, run, e);
+    for (size_t i = 0; i < s.count && !status && !*path; i++) {
+        if (s.list[i].left) continue;
+        char *at = zf_path_join(s.folder, s.list[i].name);
+        if (!at)
+            status = zf_fail_memory(e, run);
+        else if (open_wanted(out, at, step, weights, pool))
+            *path = at;
+        else
+            free(at);
+    }
+    saves_free(&s);
+    return status;
 }
 
 enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, struct zf_err *e)

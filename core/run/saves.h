@@ -9,11 +9,11 @@ bool zf_saves_is_file(const char *name); /* it ends in .zfc */
 /* It was reduced to its weights, as keep_weights asks for: enough to export, nothing to go on from. */
 bool zf_saves_is_weights(const json_t *info);
 
-/* The newest one that a run can go on from, opened and verified, all of it. Damaged ones are passed over; `note` is told about each. ZF_OK
- * with *path NULL: there is none. path: to be freed; else zf_ckpt_close(out), too. */
-enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, void (*note)(void *ctx, const struct zf_err *why),
-                               void *ctx, struct zf_err *e);
-void zf_saves_warn(void *ctx, const struct zf_err *why); /* such a `note`: a warning on stderr */
+/* The newest one of the run's course, opened and verified, all of it: of that step (NULL: of any), and with all its state unless `weights`
+ * are enough. Damaged ones are passed over, with a warning on stderr. ZF_OK with *path NULL: there is none. path: to be freed; else
+ * zf_ckpt_close(out), too. pool: NULL is fine. */
+enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, const uint64_t *step, bool weights, struct zf_pool *pool,
+                               struct zf_err *e);
 /* Each of them, whole or not, the newest first. left: of another course, which no start takes. The first failure ends it, and is returned.
  */
 typedef enum zf_status zf_saves_visit(void *ctx, const char *path, bool left, struct zf_err *e);

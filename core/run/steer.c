@@ -34,7 +34,7 @@ struct zf_adam_rule zf_rule_of(const struct zf_options *o)
 }
 
 /* What the loader hands out: from `step` to the end of the run. */
-enum zf_status zf_trainer_load(struct zf_trainer *t, struct zf_err *e)
+enum zf_status zf_trainer_feed(struct zf_trainer *t, struct zf_err *e)
 {
     const struct zf_options *o = t->o;
     const struct zf_setup *s = t->setup;
@@ -96,7 +96,7 @@ static enum zf_status apply(void *ctx, const struct zf_options *before, uint64_t
     if (t->o->steps == before->steps) return ZF_OK;
     t->setup->steps = (uint64_t)t->o->steps;
     t->setup->total_rows = t->setup->steps * (uint64_t)t->o->batch_size;
-    return zf_trainer_load(t, e);
+    return zf_trainer_feed(t, e);
 }
 
 static double rate(void *ctx, const struct zf_options *o, uint64_t step)

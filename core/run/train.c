@@ -7,6 +7,7 @@
 #include "core/run/content.h"
 #include "core/run/locate.h"
 #include "core/run/save.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/steer.h"
 #include "core/run/trainer.h"
@@ -20,7 +21,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* The texts that make two runs the same one. To be freed. */
@@ -45,19 +45,14 @@ static enum zf_status identity(const struct zf_options *o, struct zf_run_identit
 static bool asks_for_more(const struct zf_options *o, const char *run, const struct zf_run_facts *f)
 {
     struct zf_options then;
-    struct zf_err e;
-    struct zf_err_list errors = {0};
+    struct zf_err ignored;
     char *path = zf_path_join(run, "run.cfg");
-    bool more = false;
-    if (path && !zf_options_init(&then, &e)) {
-        bool read = !zf_run_cfg_read(&then, path, &errors);
-        if (o->steps) /* those of its last start that were lowered while it went on are no more */
-            more = (uint64_t)o->steps > (f->steps > f->last_step ? f->steps : f->last_step) && !(read && o->steps == then.steps);
-        else
-            more = read && !then.steps && o->epochs > then.epochs;
-        zf_options_free(&then);
-    }
-    zf_err_list_free(&errors);
+    bool read = path && !zf_run_cfg_options(&then, NULL, path, &ignored), more;
+    if (o->steps) /* those of its last start that were lowered while it went on are no more */
+        more = (uint64_t)o->steps > (f->steps > f->last_step ? f->steps : f->last_step) && !(read && o->steps == then.steps);
+    else
+        more = read && !then.steps && o->epochs > then.epochs;
+    if (read) zf_options_free(&then);
     free(path);
     return more;
 }
@@ -145,7 +140,7 @@ static enum zf_status write_run_cfg(const char *text, const char *run, struct zf
 /* The first entry of an attempt, with what was asked for and what came of it: the next start tells by them what was edited in between. */
 static enum zf_status write_first(struct zf_trainer *t, const struct zf_run_identity *who, const char *asked, struct zf_err *e)
 {
-    char *text = t->resume ? strdup(t->resume->run_cfg) : zf_resume_text(t->o);
+    char *text = t->resume ? strdup(t->resume->run_cfg) : zf_options_text(t->o);
     json_t *first = t->resume ? zf_resume_entry(t->resume, t) : zf_run_start_entry(who, t->setup->steps);
     bool whole = text && first &&
                  !json_object_update_new(first, json_pack("{ss ss ss* so*}", "asked", asked, "run_cfg", text, "before",
@@ -206,6 +201,15 @@ static enum zf_status open_devices(struct zf_trainer *t, struct zf_err *e)
     return s;
 }
 
+/* A large checkpoint that is read takes a while. Before the run is opened a signal ends it, as nothing is written yet; later, in a `load`,
+ * what is in memory must become whole, and it is heard afterwards. */
+static enum zf_status between_pieces(void *trainer, struct zf_err *e)
+{
+    const struct zf_trainer *t = trainer;
+    if (t->lock) return zf_lock_beat(t->lock, t->step, e);
+    return t->stop && *t->stop ? zf_fail(e, ZF_STOPPED, t->run, "stopped while its checkpoint was read; nothing was changed") : ZF_OK;
+}
+
 enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resume *from, struct zf_err *e)
 {
     struct zf_setup *s = t->setup;
@@ -225,8 +229,8 @@ enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resum
     t->schedule = zf_schedule_of(o);
     t->rule = zf_rule_of(o);
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, &s->policy, &t->rule, e));
-    if (saved) ZF_TRY(zf_resume_state(from, t, e));
-    return zf_trainer_load(t, e);
+    if (saved) ZF_TRY(zf_saved_state(&from->file, &t->pipeline, between_pieces, t, e));
+    return zf_trainer_feed(t, e);
 }
 
 /* Why a run ends, in words; NULL: it is done. */
@@ -245,19 +249,14 @@ static const char *end_text(const struct zf_trainer *t, enum zf_end end, char *b
     return buffer;
 }
 
-static bool is_now(const struct zf_trainer *t, const struct zf_moment *m)
-{
-    return m->step == t->step && m->drains == t->drains;
-}
-
 static bool is_saved(const struct zf_trainer *t)
 {
-    return t->save.path && is_now(t, &t->save.moment);
+    return t->save.path && zf_trainer_is_now(t, &t->save.moment);
 }
 
 static bool is_exported(const struct zf_trainer *t)
 {
-    return t->exported && is_now(t, &t->exported_at);
+    return t->exported && zf_trainer_is_now(t, &t->exported_at);
 }
 
 static enum zf_status export_once(struct zf_trainer *t, struct zf_err *e)
@@ -407,14 +406,8 @@ static void close_trainer(struct zf_trainer *t)
 /* A run whose result has no room on the disk is better not begun. */
 static enum zf_status check_disk(const struct zf_setup *s, const char *run, struct zf_err *e)
 {
-    struct statvfs disk;
-    char *at = strdup(run), need[32], have[32];
-    while (at && statvfs(at, &disk) && strrchr(at, '/') > at) *strrchr(at, '/') = 0; /* the nearest folder that exists */
-    if (at && statvfs(at, &disk)) strcpy(at, "/");
-    bool known = at && !statvfs(at, &disk);
-    free(at);
-    size_t bytes = s->params.parameters * sizeof(float) * (s->o->keep_best ? 2 : 1),
-           room = known ? (size_t)disk.f_bavail * disk.f_frsize : SIZE_MAX;
+    char need[32], have[32];
+    uint64_t bytes = s->params.parameters * sizeof(float) * (s->o->keep_best ? 2 : 1), room = zf_file_room(run);
     if (bytes <= room) return ZF_OK;
     return zf_fail(e, ZF_IO, run, "the model that the run exports needs %s, and %s are free there; make room or set dir to another disk",
                    zf_bytes_text(bytes, need, sizeof need), zf_bytes_text(room, have, sizeof have));
@@ -504,7 +497,7 @@ enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how
     struct zf_setup setup = {0};
     struct zf_run_identity who;
     struct zf_resume resume = {0};
-    char *model = NULL, *data = NULL, *asked = zf_resume_text(o);
+    char *model = NULL, *data = NULL, *asked = zf_options_text(o);
     enum zf_train_start what = ZF_TRAIN_BEGIN;
     enum zf_status s = asked ? identity(o, &who, &model, &data, e) : zf_fail_memory(e, "the options");
     if (!s) s = look_before(o, o->dir, &who, how->take_over, &what, e);

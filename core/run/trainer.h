@@ -104,7 +104,7 @@ struct zf_trainer {
     uint64_t drains; /* so far: a drain changes the masters between two steps */
     bool owed;       /* what is due after the last step waits for its drain */
     char *exported;  /* the newest export of this process, NULL: none; owned */
-    struct zf_moment exported_at, validated_at;
+    struct zf_moment exported_at;
     struct zf_moment judged_at; /* validated, and the best one and patience told of it */
     bool half;                  /* the last gradients of a step have begun to change the state, and it has not ended */
     bool told_zero_loss;
@@ -113,6 +113,16 @@ struct zf_trainer {
     bool answered; /* a client ended that pause, and the run */
     double lonely; /* clock since which that pause has had no client */
 };
+
+static inline struct zf_moment zf_trainer_now(const struct zf_trainer *t)
+{
+    return (struct zf_moment){t->step, t->drains};
+}
+
+static inline bool zf_trainer_is_now(const struct zf_trainer *t, const struct zf_moment *m)
+{
+    return m->step == t->step && m->drains == t->drains;
+}
 
 /* What a step was like, for its line. */
 struct zf_step_record {

@@ -142,7 +142,7 @@ static void put_change(FILE *to, const json_t *entry)
 /* What was put off is told where it is done, until then by put_later. */
 static bool was_done(const json_t *entry)
 {
-    return json_object_get(entry, "command") && strcmp(zf_json_text(entry, "type", ""), "at") != 0;
+    return json_object_get(entry, "command") && !zf_json_is(entry, "at");
 }
 
 /* What has not been done yet, also by [at], of which the journal knows nothing before. */

@@ -240,10 +240,10 @@ static uint64_t last_logged_step(const char *run)
 {
     char *path = zf_path_join(run, "metrics.jsonl");
     json_t *v = path ? zf_jsonl_last(path, "step") : NULL;
-    double step = zf_json_number(v, "step", 0);
+    uint64_t step = zf_json_count(v, "step");
     json_decref(v);
     free(path);
-    return step > 0 && step < 1e18 ? (uint64_t)step : 0;
+    return step;
 }
 
 /* Opens and locks the file that is under this name now, not one that its holder has just removed. */

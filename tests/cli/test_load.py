@@ -324,17 +324,13 @@ def test_steps_that_came_from_epochs(folder):
 def test_interval_auto(folder):
     """What it had decided is what it was then; later decisions are not repeated, but made anew."""
     slow = {"data": {"sequence_length": 128}, "model": {"hidden": 48, "ffn": 96, "context": 128}, "train": {"steps": 60, "learning_rate": "1e-3"}}
-    for n in range(5):  # on a busy machine there may be nothing to decide
-        path, out = setting(folder, f"out{n}", **slow, zenflow={"update_interval": "auto"}, checkpoint={"save_every": 5, "keep": 100}, at={"50": "pause"})
-        p = h.start(path, program=h.TRAINER)
-        h.wait_for_step(p, out, 49)
-        waits(out)
-        before = {m["step"]: m for m in h.metrics(out, "step", whole=False)}
-        decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
-        if decided:
-            break
-        p.kill()
-        p.wait()
+    limits = {"10": "set max_update_interval 3", "30": "set max_update_interval 2", "50": "pause"}  # beside clocks, so that there is a decision
+    path, out = setting(folder, **slow, zenflow={"update_interval": "auto"}, checkpoint={"save_every": 5, "keep": 100}, at=limits)
+    p = h.start(path, program=h.TRAINER)
+    h.wait_for_step(p, out, 49)
+    waits(out)
+    before = {m["step"]: m for m in h.metrics(out, "step", whole=False)}
+    decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
     expect(decided, "no decision in 49 steps")
     for step in (5, 45):
         send(out, "load", str(step), "--yes")

@@ -74,7 +74,7 @@ static void what_counts(void **state)
     (void)state;
     struct zf_resume r;
     struct zf_options o;
-    char *text = zf_resume_text(&options);
+    char *text = zf_options_text(&options);
     write_start();
     change(1, "a");
     checkpoint(2, text);
@@ -102,7 +102,7 @@ static void what_counts(void **state)
     assert_string_equal(commands_of(&r), "a, b, e");
     zf_resume_close(&r);
     struct zf_options wanted;
-    ok(zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000002.zfc"), NULL, &e));
+    ok(zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000002.zfc"), &e));
     assert_string_equal(commands_of(&r), "a");
     assert_int_equal(r.attempt, 2);
     zf_options_free(&wanted);
@@ -131,11 +131,11 @@ static void options_of_then(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         set_options(&then);
         ok(zf_options_set_argument(&then, cases[i].argument, &e));
-        char *text = zf_resume_text(&then), *was = zf_options_get_text(&then, cases[i].id),
+        char *text = zf_options_text(&then), *was = zf_options_get_text(&then, cases[i].id),
              *is = zf_options_get_text(&options, cases[i].id);
         write_start();
         checkpoint(4, text);
-        enum zf_status s = zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), NULL, &e);
+        enum zf_status s = zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), &e);
         assert_int_equal(s, cases[i].refused ? ZF_DIFFERENT : ZF_OK);
         if (!s) {
             char *got = zf_options_get_text(&wanted, cases[i].id);
@@ -228,7 +228,7 @@ static void read_all(struct zf_journal *journal)
         }
         zf_resume_close(&r);
     }
-    if (!zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), NULL, &e)) {
+    if (!zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), &e)) {
         zf_options_free(&wanted);
         zf_resume_close(&r);
     }
@@ -239,7 +239,7 @@ static void anything_is_survived(void **state)
 {
     (void)state;
     enum { TURNS = 200 };
-    char *text = zf_resume_text(&options);
+    char *text = zf_options_text(&options);
     int quiet = open("/dev/null", O_WRONLY), was = dup(2);
     for (int turn = 0; turn < TURNS; turn++) {
         struct zf_journal *journal;
@@ -320,7 +320,7 @@ static void content_is_remembered(void **state)
     (void)state;
     struct zf_resume r;
     struct zf_options o;
-    char *text = zf_resume_text(&options);
+    char *text = zf_options_text(&options);
     static const char *const cases[][3] = {{NULL, NULL, NULL}, {"a", NULL, "a"}, {NULL, "b", "b"}, {"a", "b", "b"}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         json_t *info = info_of(2, text);

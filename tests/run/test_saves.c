@@ -159,12 +159,12 @@ static void what_is_left_of_one(void **state)
     assert_string_equal(c.list[0].name, "w:master");
     assert_int_equal(json_integer_value(json_object_get(c.info, "step")), 1);
     zf_ckpt_close(&c);
-    ok(zf_saves_newest(&c, &path, at("run"), NULL, NULL, &e));
+    ok(zf_saves_newest(&c, &path, at("run"), NULL, false, NULL, &e));
     assert_non_null(strstr(path, "step-00000002.zfc"));
     zf_ckpt_close(&c);
     unlink(path);
     free(path);
-    ok(zf_saves_newest(&c, &path, at("run"), NULL, NULL, &e));
+    ok(zf_saves_newest(&c, &path, at("run"), NULL, false, NULL, &e));
     assert_null(path);
     list = zf_saves_list(at("run"));
     assert_non_null(strstr(list, "(weights only)"));
