@@ -164,7 +164,7 @@ struct overview {
 };
 
 /* One that is gone by now was one too many for `keep`. */
-static enum zf_status look(void *ctx, const char *path, bool left, struct zf_err *e)
+static enum zf_status look(void *ctx, const char *path, enum zf_saves_of of, struct zf_err *e)
 {
     struct overview *v = ctx;
     struct zf_ckpt c;
@@ -175,15 +175,15 @@ static enum zf_status look(void *ctx, const char *path, bool left, struct zf_err
     bool open = !bad;
     if (open) bad = zf_ckpt_verify(&c, v->pool, NULL, &why);
     bool weights = open && zf_saves_is_weights(c.info);
-    json_t *o = json_pack("{s:s s:I s:b s:b s:b}", "file", path, "bytes", (json_int_t)st.st_size, "left", left, "valid", !bad,
-                          "weights_only", weights);
+    json_t *o = json_pack("{s:s s:I s:b s:b s:b s:b}", "file", path, "bytes", (json_int_t)st.st_size, "left", of == ZF_SAVES_LEFT,
+                          "foreign", of == ZF_SAVES_FOREIGN, "valid", !bad, "weights_only", weights);
     if (open && json_object_get(c.info, "step")) json_object_set(o, "step", json_object_get(c.info, "step"));
     if (open && json_object_get(c.info, "time")) json_object_set(o, "time", json_object_get(c.info, "time"));
     if (bad) json_object_set_new(o, "damage", json_string(why.message));
     if (open) zf_ckpt_close(&c);
     if (bad && !v->damaged++) v->first = why;
     if (json_array_append_new(v->list, o)) return zf_fail_memory(e, path);
-    if (bad || left || weights || v->next) return ZF_OK;
+    if (bad || of != ZF_SAVES_OURS || weights || v->next) return ZF_OK;
     return (v->next = strdup(path)) ? ZF_OK : zf_fail_memory(e, path);
 }
 
@@ -200,7 +200,10 @@ static void put_overview(const char *run, const struct overview *v, const struct
                      damage                                             ? "DAMAGED: "
                      : json_is_true(json_object_get(o, "weights_only")) ? "whole, its weights only"
                                                                         : "whole",
-                     damage ? damage : "", json_is_true(json_object_get(o, "left")) ? "  (of steps that the run was taken back from)" : "");
+                     damage ? damage : "",
+                     zf_saves_where(json_is_true(json_object_get(o, "foreign")) ? ZF_SAVES_FOREIGN
+                                    : json_is_true(json_object_get(o, "left"))  ? ZF_SAVES_LEFT
+                                                                                : ZF_SAVES_OURS));
     }
     if (v->next)
         zf_show_line(stdout, "%s from %s", f->finished ? "the run is over; more steps would go on" : "a start goes on",

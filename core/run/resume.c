@@ -200,7 +200,8 @@ static enum zf_status open_named(struct zf_resume *r, const char *from, struct z
                                      "it has its weights only, as keep_weights asks for, and nothing to go on from; take another one, or "
                                      "export it and begin a run with --set path=EXPORT --set dir=NAME")
                            : zf_ckpt_verify(&r->file, pool, NULL, e);
-    if (!s && !(r->path = strdup(from))) s = zf_fail_memory(e, from);
+    char *real = s ? NULL : realpath(from, NULL); /* the journal names it for starts from wherever they are made */
+    if (!s && !(r->path = real ? real : strdup(from))) s = zf_fail_memory(e, from);
     if (s) zf_ckpt_close(&r->file);
     return s;
 }

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -73,17 +74,40 @@ static enum zf_status path_of(const struct zf_trainer *t, const char *run, const
 
 static enum zf_status check_name(const char *name, struct zf_err *e)
 {
-    if (!name || !(strchr(name, '/') || name[0] == '.' || strlen(name) > 200)) return ZF_OK;
-    return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has at most 200 bytes");
+    if (!name || !(!name[0] || strchr(name, '/') || name[0] == '.' || strlen(name) > 200)) return ZF_OK;
+    return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has 1 to 200 bytes");
+}
+
+bool zf_save_is_done(const struct zf_trainer *t)
+{
+    struct stat st;
+    return zf_trainer_is_now(t, &t->save.moment) && t->save.path && !stat(t->save.path, &st) && S_ISREG(st.st_mode) &&
+           (uint64_t)st.st_size == t->save.bytes;
+}
+
+/* A name that a person gives by hand takes the place of no other checkpoint. */
+static enum zf_status check_free(const struct zf_trainer *t, const char *name, struct zf_err *e)
+{
+    char *run = zf_trainer_place(t), *path = NULL;
+    enum zf_status s = run ? path_of(t, run, name, &path, e) : zf_fail_memory(e, t->run);
+    bool same = !s && t->save.path && !strcmp(path, t->save.path) && zf_trainer_is_now(t, &t->save.moment);
+    struct stat st;
+    if (!s && !same && !lstat(path, &st)) s = zf_fail(e, ZF_DIFFERENT, path, "it is there already; give another name, or remove it first");
+    free(run);
+    free(path);
+    return s;
 }
 
 static enum zf_status saving_new(struct zf_trainer *t, const char *name, struct zf_saving **out, struct zf_err *e)
 {
     struct zf_device_info device;
+    uint64_t step;
     struct zf_saving *s = *out = calloc(1, sizeof *s);
     if (!s || !(s->run = zf_trainer_place(t))) return zf_fail_memory(e, t->run);
     t->device->type->info(t->device, &device);
     ZF_TRY(path_of(t, s->run, name, &s->path, e));
+    if (zf_saves_is_own_name(s->path, &step) && step != t->step)
+        return zf_fail(e, ZF_DIFFERENT, name, "that is what the checkpoint of step %" PRIu64 " is called; give another name", step);
     s->began = zf_clock();
     s->step = t->step;
     s->drains = t->drains;
@@ -199,14 +223,19 @@ static void succeeded(struct zf_trainer *t, struct zf_saving *s)
         zf_record_text(t, "warning", "%s is whole, but it cannot be written down: %s: %s", s->path, s->err.where, s->err.message);
 }
 
+enum { RETRY_MINUTES = 10 }; /* steps may be long */
+
 static void warn(struct zf_trainer *t, uint64_t step, const struct zf_err *e)
 {
     enum { FIRST = 8, LONGEST = 1024 }; /* steps until it is tried again */
     uint64_t wait = t->save.failed ? (t->save.failed < LONGEST ? 2 * t->save.failed : LONGEST) : FIRST;
     t->save.failed = wait;
     t->save.again = step + wait;
-    zf_record_text(t, "warning", "unsaved since step %" PRIu64 ": %s: %s; training goes on, and it is tried again after step %" PRIu64,
-                   t->save.moment.drains ? t->save.moment.step : 0, e->where[0] ? e->where : "the state", e->message, t->save.again);
+    t->save.again_at = zf_clock() + RETRY_MINUTES * 60;
+    zf_record_text(
+        t, "warning",
+        "unsaved since step %" PRIu64 ": %s: %s; training goes on, and it is tried again after step %" PRIu64 ", or in %d minutes",
+        t->save.moment.drains ? t->save.moment.step : 0, e->where[0] ? e->where : "the state", e->message, t->save.again, RETRY_MINUTES);
 }
 
 /* Frees it. Whoever asked for it is told; else a failure is a warning. */
@@ -228,7 +257,7 @@ enum zf_status zf_trainer_save(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_saving *s;
     zf_save_end(t);
-    if (t->save.path && zf_trainer_is_now(t, &t->save.moment)) return ZF_OK;
+    if (zf_save_is_done(t)) return ZF_OK;
     zf_session_doing(t->session, "saving");
     enum zf_status failed = saving_new(t, NULL, &s, e);
     if (!failed) failed = write_now(t, s, e);
@@ -268,7 +297,8 @@ static void begin_or_warn(struct zf_trainer *t, const char *name, uint64_t ticke
 {
     struct zf_err e;
     char text[1400];
-    enum zf_status failed = begin(t, name, ticket, &e);
+    enum zf_status failed = name ? check_free(t, name, &e) : ZF_OK;
+    if (!failed) failed = begin(t, name, ticket, &e);
     if (!failed && t->save.now) return; /* its end is told */
     if (failed)
         snprintf(text, sizeof text, "%.200s%s%.1100s", e.where, e.where[0] ? ": " : "", e.message);
@@ -316,6 +346,7 @@ enum zf_status zf_save_command(struct zf_trainer *t, const char *name, bool scri
         ZF_TRY(wish(t, name, ticket, e));
         snprintf(text, room, "step %" PRIu64 " is still being written; the next one begins when that is done", t->save.now->step);
     } else {
+        if (name && !scripted) ZF_TRY(check_free(t, name, e)); /* a script is done again with the steps of its lines */
         ZF_TRY(begin(t, name, ticket, e));
         saved_text(t, text, room);
         if (!t->save.now) return ZF_OK;
@@ -384,7 +415,7 @@ void zf_save_due(struct zf_trainer *t)
     poll(t, false);
     prepare(t);
     if (every) wait_for_the_last(t); /* this step is to be saved, not a later one */
-    bool again = t->save.failed && t->step >= t->save.again,
+    bool again = t->save.failed && (t->step >= t->save.again || zf_clock() >= t->save.again_at),
          minutes = o->save_minutes > 0 && !t->save.failed && zf_clock() - t->save.at >= 60 * o->save_minutes;
     every = every && !t->save.failed;
     if (t->save.now && asked) wish(t, NULL, 0, &ignored);

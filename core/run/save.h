@@ -13,6 +13,8 @@ struct zf_trainer;
 
 /* Written when it returns, whatever was under way before it as well; of a moment that is saved already nothing is written. */
 enum zf_status zf_trainer_save(struct zf_trainer *t, struct zf_err *e);
+/* What the run is now is in a file of this process that is still there: somebody may have moved it away. */
+bool zf_save_is_done(const struct zf_trainer *t);
 /* By a command: as RUN/checkpoints/step-00000500.zfc, or as NAME.zfc there. Begins, or waits for its turn (scripted: at once, training
  * waits for it); text: the answer for those who do not wait for the end, which zf_session_answered tells. */
 enum zf_status zf_save_command(struct zf_trainer *t, const char *name, bool scripted, char *text, size_t room, struct zf_err *e);

@@ -19,13 +19,15 @@ enum form { UNKNOWN, WHOLE, WEIGHTS, BROKEN };
 
 struct save {
     char name[256];
-    size_t rank;   /* when its state was taken, by the journal: the higher the newer; 0: not known, it is not of this run */
-    uint64_t step; /* where rank is not 0 */
-    bool own_name; /* step-NUMBER.zfc, of that step */
-    bool left;     /* of another course */
-    uint64_t fork; /* the step up to which that was this one; where it is not left its own */
-    size_t link;   /* of the course: the newest with its name; 0: none */
-    size_t before; /* without an entry: how many entries there were when its state was taken */
+    char *elsewhere; /* its path, where it is not in RUN/checkpoints; owned */
+    size_t rank;     /* when its state was taken, by the journal: the higher the newer; 0: not known, it is not of this run */
+    uint64_t step;   /* where rank is not 0 */
+    bool own_name;   /* step-NUMBER.zfc, of that step */
+    bool left;       /* of another course */
+    bool foreign;    /* of another run, whatever its name */
+    uint64_t fork;   /* the step up to which that was this one; where it is not left its own */
+    size_t link;     /* of the course: the newest with its name; 0: none */
+    size_t before;   /* without an entry: how many entries there were when its state was taken */
     enum form form;
     uint64_t bytes;
     struct timespec time;
@@ -53,6 +55,17 @@ static bool is_own_name(const char *name, uint64_t step)
     char own[64];
     snprintf(own, sizeof own, "step-%08" PRIu64 ".zfc", step);
     return !strcmp(name, own);
+}
+
+bool zf_saves_is_own_name(const char *path, uint64_t *step)
+{
+    const char *name = zf_path_name(path);
+    return sscanf(name, "step-%20" SCNu64 ".zfc", step) == 1 && is_own_name(name, *step);
+}
+
+static enum zf_saves_of of(const struct save *x)
+{
+    return x->foreign ? ZF_SAVES_FOREIGN : x->left ? ZF_SAVES_LEFT : ZF_SAVES_OURS;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -192,9 +205,70 @@ end:
 
 static void saves_free(struct saves *s)
 {
+    for (size_t i = 0; i < s->count; i++) free(s->list[i].elsewhere);
     free(s->folder);
     free(s->list);
     *s = (struct saves){0};
+}
+
+static struct save *add(struct saves *s, const char *name, const struct stat *st)
+{
+    struct save *grown = strlen(name) < sizeof grown->name ? realloc(s->list, (s->count + 1) * sizeof *grown) : NULL;
+    if (!grown) return NULL;
+    s->list = grown;
+    struct save *x = &s->list[s->count++];
+    *x = (struct save){.bytes = (uint64_t)st->st_size, .time = st->st_mtim};
+    strcpy(x->name, name);
+    return x;
+}
+
+/* The run may have been taken to a checkpoint that lies elsewhere, a copy perhaps: it goes on from there until it writes one of its own. */
+static void add_elsewhere(struct saves *s, const json_t *entries)
+{
+    const json_t *taken = NULL;
+    size_t rank = 0;
+    for (size_t i = 0; i < json_array_size(entries); i++)
+        if (zf_json_is(json_array_get(entries, i), "resume")) taken = json_array_get(entries, i), rank = 2 * i + 2;
+    const char *path = zf_json_text(taken, "checkpoint", NULL), *run = zf_json_text(json_array_get(entries, 0), "run", "");
+    struct zf_ckpt c;
+    struct zf_err ignored;
+    struct stat st;
+    if (!path || !strchr(path, '/') || find(s, zf_path_name(path)) || !zf_file_exists(path)) return;
+    if (zf_ckpt_open(&c, path, &ignored)) return;
+    bool ours =
+        !strcmp(zf_json_text(c.info, "run", ""), run) && zf_json_count(c.info, "step") == zf_json_count(taken, "step") && !fstat(c.fd, &st);
+    struct save *x = ours ? add(s, zf_path_name(path), &st) : NULL;
+    zf_ckpt_close(&c);
+    if (!x) return;
+    x->elsewhere = strdup(path);
+    x->rank = rank;
+    x->step = zf_json_count(taken, "step");
+    if (!x->elsewhere) s->count--;
+}
+
+static char *path_of(const struct saves *s, const struct save *x)
+{
+    return x->elsewhere ? strdup(x->elsewhere) : zf_path_join(s->folder, x->name);
+}
+
+/* A file may have been put under a name that the journal knows. */
+static void find_foreign(struct saves *s, const json_t *entries)
+{
+    const char *run = zf_json_text(json_array_get(entries, 0), "run", NULL);
+    struct zf_ckpt c;
+    struct zf_err ignored;
+    for (size_t i = 0; run && i < s->count; i++) {
+        struct save *x = &s->list[i];
+        char *path = path_of(s, x);
+        if (path && !zf_ckpt_open(&c, path, &ignored)) {
+            x->foreign = strcmp(zf_json_text(c.info, "run", run), run) != 0;
+            zf_ckpt_close(&c);
+        }
+        free(path);
+        if (!x->foreign) continue;
+        x->rank = 0;
+        x->own_name = x->left = false;
+    }
 }
 
 /* What cannot be read is not there. */
@@ -209,24 +283,26 @@ static enum zf_status saves_open(struct saves *s, const char *run, struct zf_err
         struct stat st;
         if (!zf_saves_is_file(f->d_name) || strlen(f->d_name) >= sizeof s->list->name) continue;
         if (fstatat(dirfd(d), f->d_name, &st, 0) || !S_ISREG(st.st_mode)) continue;
-        struct save *grown = realloc(s->list, (s->count + 1) * sizeof *grown);
-        if (!grown) {
-            closedir(d);
-            saves_free(s);
-            return zf_fail_memory(e, run);
-        }
-        s->list = grown;
-        struct save *x = &s->list[s->count++];
-        *x = (struct save){.bytes = (uint64_t)st.st_size, .time = st.st_mtim};
-        strcpy(x->name, f->d_name);
+        if (add(s, f->d_name, &st)) continue;
+        closedir(d);
+        saves_free(s);
+        return zf_fail_memory(e, run);
     }
     if (d) closedir(d);
     if (!zf_journal_read(&entries, run, NULL, &ignored)) {
         take_journal(s, entries);
+        add_elsewhere(s, entries);
+        find_foreign(s, entries);
         json_decref(entries);
     }
     if (s->count) qsort(s->list, s->count, sizeof *s->list, newest_first);
     return ZF_OK;
+}
+
+const char *zf_saves_where(enum zf_saves_of of)
+{
+    static const char *const texts[] = {"", "  (of steps that the run was taken back from)", "  (of another run)"};
+    return texts[of];
 }
 
 static void warn(const struct zf_err *why)
@@ -261,8 +337,8 @@ enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run
     *path = NULL;
     enum zf_status status = saves_open(&s, run, e);
     for (size_t i = 0; i < s.count && !status && !*path; i++) {
-        if (s.list[i].left) continue;
-        char *at = zf_path_join(s.folder, s.list[i].name);
+        if (of(&s.list[i]) != ZF_SAVES_OURS) continue;
+        char *at = path_of(&s, &s.list[i]);
         if (!at)
             status = zf_fail_memory(e, run);
         else if (open_wanted(out, at, step, weights, pool))
@@ -279,8 +355,8 @@ enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, 
     struct saves s;
     enum zf_status status = saves_open(&s, run, e);
     for (size_t i = 0; i < s.count && !status; i++) {
-        char *path = zf_path_join(s.folder, s.list[i].name);
-        status = path ? visit(ctx, path, s.list[i].left, e) : zf_fail_memory(e, run);
+        char *path = path_of(&s, &s.list[i]);
+        status = path ? visit(ctx, path, of(&s.list[i]), e) : zf_fail_memory(e, run);
         free(path);
     }
     saves_free(&s);
@@ -321,7 +397,7 @@ enum zf_status zf_saves_find(char **path, uint64_t *fork, const char *run, const
     char there[800] = "none yet";
     for (size_t i = 0, n = 0; i < s.count && n + 260 < sizeof there; i++)
         n += (size_t)snprintf(there + n, sizeof there - n, "%s%.*s", i ? ", " : "", (int)strlen(s.list[i].name) - 4, s.list[i].name);
-    if (x) *path = zf_path_join(s.folder, x->name);
+    if (x) *path = path_of(&s, x);
     if (x && x->link) *fork = x->fork;
     enum zf_status status = *path ? ZF_OK
                             : x   ? zf_fail_memory(e, run)
@@ -455,11 +531,11 @@ char *zf_saves_list(const char *run)
     for (size_t i = 0; to && i < s.count; i++) {
         const struct save *x = &s.list[i];
         if (!localtime_r(&x->time.tv_sec, &t) || !strftime(when, sizeof when, "%F %T", &t)) when[0] = 0;
-        char *path = zf_path_join(s.folder, x->name);
+        char *path = path_of(&s, x);
         bool weights = path && form_of(path) == WEIGHTS;
         free(path);
         fprintf(to, "%s%s  %s  %s%s%s", i ? "\n" : "", x->name, zf_bytes_text(x->bytes, bytes, sizeof bytes), when,
-                weights ? "  (weights only)" : "", x->left ? "  (of steps that the run was taken back from)" : "");
+                weights ? "  (weights only)" : "", zf_saves_where(of(x)));
     }
     if (to && fclose(to)) {
         free(text);

@@ -6,6 +6,8 @@
 #include "checkpoints/container.h"
 
 bool zf_saves_is_file(const char *name); /* it ends in .zfc */
+/* It is called as a run calls that of this step, step-NUMBER.zfc. */
+bool zf_saves_is_own_name(const char *path, uint64_t *step);
 /* It was reduced to its weights, as keep_weights asks for: enough to export, nothing to go on from. */
 bool zf_saves_is_weights(const json_t *info);
 
@@ -14,9 +16,11 @@ bool zf_saves_is_weights(const json_t *info);
  * zf_ckpt_close(out), too. pool: NULL is fine. */
 enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, const uint64_t *step, bool weights, struct zf_pool *pool,
                                struct zf_err *e);
-/* Each of them, whole or not, the newest first. left: of another course, which no start takes. The first failure ends it, and is returned.
- */
-typedef enum zf_status zf_saves_visit(void *ctx, const char *path, bool left, struct zf_err *e);
+/* Of the run as it went in the end; of another course, which no start takes; of another run, put there by somebody. */
+enum zf_saves_of { ZF_SAVES_OURS, ZF_SAVES_LEFT, ZF_SAVES_FOREIGN };
+const char *zf_saves_where(enum zf_saves_of of); /* for people, in brackets; "": ours */
+/* Each of them, whole or not, the newest first. The first failure ends it, and is returned. */
+typedef enum zf_status zf_saves_visit(void *ctx, const char *path, enum zf_saves_of of, struct zf_err *e);
 enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, struct zf_err *e);
 /* What a person calls one: the file's name with or without .zfc, a step, or a path (with a slash). To be freed. fork: up to which step its
  * course and the run's are the same; UINT64_MAX: not known. ZF_USAGE: there is none, and which there are. */

@@ -137,8 +137,9 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
     } else if (c->id == ZF_CMD_load) {
         s = zf_load(t, c, text, room, e);
     } else if (c->id == ZF_CMD_checkpoints) {
-        char *list = zf_saves_list(t->run);
+        char *run = zf_trainer_place(t), *list = run ? zf_saves_list(run) : NULL;
         snprintf(text, room, "%s", list && *list ? list : "there are none yet; `save` writes one");
+        free(run);
         free(list);
     } else if (c->id == ZF_CMD_export) {
         zf_session_doing(t->session, "exporting");

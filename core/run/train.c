@@ -249,11 +249,6 @@ static const char *end_text(const struct zf_trainer *t, enum zf_end end, char *b
     return buffer;
 }
 
-static bool is_saved(const struct zf_trainer *t)
-{
-    return t->save.path && zf_trainer_is_now(t, &t->save.moment);
-}
-
 static bool is_exported(const struct zf_trainer *t)
 {
     return t->exported && zf_trainer_is_now(t, &t->exported_at);
@@ -298,7 +293,7 @@ static const char *next_start(const struct zf_trainer *t, char *text, size_t siz
 static enum zf_status last_save(struct zf_trainer *t, struct zf_err *e)
 {
     char next[600];
-    enum zf_status s = insist(t, zf_trainer_save, is_saved, e);
+    enum zf_status s = insist(t, zf_trainer_save, zf_save_is_done, e);
     if (!s || s == ZF_NUMERIC || s == ZF_BUSY) return s;
     const struct zf_err why = *e;
     return zf_fail(e, s, why.where, "%s; %s", why.message, next_start(t, next, sizeof next));

@@ -88,6 +88,7 @@ struct zf_trainer {
         uint64_t bytes;                           /* of it */
         double at;                                /* clock: when it was written, or the process began */
         uint64_t failed, again;                   /* steps to wait after a failure; when it is tried again. 0: the last one succeeded */
+        double again_at;                          /* clock: or then, if steps are long */
         int heard;                                /* of usr1 */
         struct zf_saving *now;                    /* the one that is being written while training goes on; NULL: none */
         struct zf_state_memory memory;            /* its copies; kept for the next one */

@@ -222,6 +222,122 @@ def test_refusals(folder):
     h.finish(p, 5, 5)
 
 
+def paused_at_four(folder, name="out", **more):
+    path, out = setting(folder, name, at={"5": "pause"}, checkpoint={"save_every": 0}, **more)
+    p = h.start(path, program=h.TRAINER)
+    h.wait_for_step(p, out, 4)
+    expect(waits(out) == 5, "it does not wait before step 5")
+    return path, out, p
+
+
+def test_names_that_a_save_does_not_take(folder):
+    """None that nothing would find, none that the run will use itself; and no checkpoint takes the place of another by a name."""
+    path, out, p = paused_at_four(folder)
+    send(out, "save", "mine")
+    send(out, "save", "mine")  # the very same
+    for words, reason in (
+        (('save ""',), "1 to 200 bytes"),
+        (("save", "step-00000010"), "the checkpoint of step 10 is called"),
+        (("save", "step-00000003.zfc"), "the checkpoint of step 3 is called"),
+    ):
+        said = send(out, *words, code=1)
+        expect(reason in said, words, said)
+    send(out, "save", "step-00000004")
+    send(out, "step", "1")
+    h.wait_for_step(p, out, 5)
+    before = os.stat(os.path.join(out, "checkpoints", "mine.zfc")).st_ino
+    expect("it is there already" in send(out, "save", "mine", code=1), "another one took its place")
+    expect(os.stat(os.path.join(out, "checkpoints", "mine.zfc")).st_ino == before, "it is another one")
+    expect(saves(out) == ["mine.zfc", "step-00000004.zfc"], saves(out))
+    send(out, "stop")
+    h.finish(p, 5)
+    path, out = setting(folder, "script", at={"5": "save mine", "7": "save mine", "9": "save step-00000002"}, checkpoint={"save_every": 1, "keep": 99})
+    h.run(path, program=h.TRAINER)  # a script says so itself, and is done again after a crash
+    steps = {c["file"].rsplit("/", 1)[-1]: c["step"] for c in json.loads(h.run("inspect", out, "--json").stdout)["checkpoints"]}
+    expect(steps["mine.zfc"] == 6 and steps["step-00000002.zfc"] == 2, steps)
+
+
+def test_one_that_was_taken_away_is_written_again(folder):
+    """What a command saved may have been moved since: the end writes it all the same."""
+    path, out, p = paused_at_four(folder)
+    send(out, "save", "mine")
+    os.rename(os.path.join(out, "checkpoints", "mine.zfc"), os.path.join(folder, "mine.zfc"))
+    send(out, "stop")
+    h.finish(p, 5)
+    expect(saves(out) == ["step-00000004.zfc"], saves(out))
+
+
+def test_a_copy_that_lies_elsewhere(folder):
+    """The run goes on from there when it is killed before it writes one of its own, from whatever directory it is started."""
+    whole = uninterrupted(folder, "whole")
+    path, out, p = at_seven(folder)
+    kept = os.path.join(folder, "kept.zfc")
+    shutil.copy(save_of(out, 4), kept)
+    for step in (2, 4):
+        os.unlink(save_of(out, step))
+    h.run("send", out, "load!", "./kept.zfc", cwd=folder)
+    expect("kept.zfc" in send(out, "checkpoints"), send(out, "checkpoints"))
+    p.kill()
+    p.wait()
+    said = h.run("inspect", out).stdout
+    expect("a start goes on from kept.zfc" in said, said)
+    h.run("export", out, os.path.join(folder, "model"))
+    again(path, out)
+    same(out, whole)
+    path, out, p = at_seven(folder, "other")
+    for step in (2, 4):
+        shutil.move(save_of(out, step), os.path.join(folder, f"{step}.zfc"))
+    send(out, "load!", os.path.join(folder, "2.zfc"))
+    p.kill()
+    p.wait()
+    shutil.copy(kept, os.path.join(folder, "2.zfc"))  # of another run under that name
+    expect("none that a start could go on from" in h.run("inspect", out).stdout, "a foreign one is taken")
+
+
+def test_a_file_of_another_run(folder):
+    """Whatever its name: no start, export or generate takes it for one of this run, and it stays."""
+    whole = uninterrupted(folder, "whole")
+    path, other = setting(folder, "other", checkpoint=KEEP)
+    h.run(path, program=h.TRAINER)
+    path, out = setting(folder, checkpoint=KEEP)
+    r.killed(path, env=r.at_step(9))
+    shutil.copy(save_of(other, 8), save_of(out, 8))
+    shutil.copy(save_of(other, 12), save_of(out, 12))
+    listed = h.run("inspect", out).stdout
+    expect(listed.count("(of another run)") == 2 and "a start goes on from step-00000006.zfc" in listed, listed)
+    h.run("export", out, os.path.join(folder, "newest"))
+    for taken in ("6", "12"):
+        h.run("export", out, os.path.join(folder, taken), "--step", taken, code=0 if taken == "6" else 4)
+    models = [open(os.path.join(folder, n, "model.safetensors"), "rb").read() for n in ("newest", "6")]
+    expect(models[0] == models[1], "the newest is another one")
+    done = r.go_on(path)
+    expect("step-00000006.zfc, step 6" in done.stdout, done.stdout)
+    same(out, whole)
+
+
+def test_a_directory_that_is_removed_and_begun_anew(folder):
+    """The trainer that is left over ends at its next sign of life, and writes nothing into what has its run's name now."""
+    path, out, p = paused_at_four(folder)
+    shutil.rmtree(out)
+    q = h.start(path, program=h.TRAINER)
+    h.wait_for_step(q, out, 4)
+    h.finish(p, 8, 30)
+    expect(waits(out) == 5 and not os.path.exists(os.path.join(out, "checkpoints")), "it saved there")
+    send(out, "resume")
+    h.finish(q, 0)
+    same(out, uninterrupted(folder, "whole"))
+
+
+def test_a_directory_that_is_moved(folder):
+    path, out, p = paused_at_four(folder)
+    moved = os.path.join(folder, "moved")
+    os.rename(out, moved)
+    send(moved, "save", "mine")
+    expect("mine.zfc" in send(moved, "checkpoints"), send(moved, "checkpoints"))
+    send(moved, "stop")
+    h.finish(p, 5)
+
+
 def test_names(folder):
     path, out, p = at_seven(folder)
     shutil.copy(save_of(out, 4), os.path.join(folder, "kept.zfc"))

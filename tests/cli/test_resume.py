@@ -551,6 +551,24 @@ def test_validations_go_on(folder):
     same(out, whole)
 
 
+def test_exports_after_the_strategy_changed(folder):
+    """Channels lie where the strategy before left them, in the process that goes on as well; what is exported is in the model's order."""
+    for name in ("zenflow-bf16", "zenflow_sync-rolling-mean"):
+        for to in ("gpu_only", "zero_offload", "selected_only", "stronghold"):
+            more = {**policy(name), "model": {"dtype": "bf16"}, "at": {"8": f"set strategy {to}", "13": "export"}}
+            whole = uninterrupted(folder, f"{name}-{to}-whole", **more)
+            path, out = setting(folder, f"{name}-{to}", **more, checkpoint={"save_every": 1, "keep": 99})
+            killed(path, env=at_step(10))
+            go_on(path)
+            same(out, whole, f"{name} to {to}")
+            there = os.path.join(folder, f"{name}-{to}-12")
+            for way in ((), ("--drain",)):
+                h.run("export", out, there, "--step", "12", *way)
+                files = [open(os.path.join(d, "model.safetensors"), "rb").read() for d in (there, os.path.join(whole, "exports", "step-00000012"))]
+                expect(files[0] == files[1], name, to, way)
+                shutil.rmtree(there)
+
+
 def test_metrics_are_cut_and_kept(folder):
     path, out = setting(folder, log={"tensorboard": "yes"})
     killed(path, env=at_step(7))
