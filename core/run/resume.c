@@ -32,6 +32,8 @@ struct merge {
     struct zf_options *of[ACCOUNTS]; /* that of ASKED becomes what the run goes on with */
     struct zf_options next;          /* what it will be when the edits have been made */
     json_t *names;                   /* of options that were edited and count from the next step on */
+    json_t *changes;                 /* zf_resume's */
+    uint64_t first;                  /* that step */
     FILE *edits, *refused;
     size_t edited, refusals;
 };
@@ -42,6 +44,7 @@ static enum zf_status merge_text(struct merge *m, enum zf_option_id id, char *co
 {
     const struct zf_option *row = &zf_option_table[id];
     const char *asked = text[ASKED];
+    const json_int_t first = (json_int_t)m->first;
     bool live = row->when != ZF_WHEN_RESTART, place = id == ZF_OPT_dir || id == ZF_OPT_resume, may = zf_option_free_to_change(id);
     bool edited = !place && strcmp(asked, text[THEN]) != 0 && strcmp(asked, text[RAN]) != 0 && !was_settled(m->of[ASKED], id);
     const char *goes_on = may ? text[RAN] : text[SAVED]; /* a start alone changes it, and the last one may have */
@@ -51,11 +54,13 @@ static enum zf_status merge_text(struct merge *m, enum zf_option_id id, char *co
         if (strcmp(asked, goes_on)) {
             char *word = zf_command_join(&asked, 1);
             fprintf(m->edits, " %s %s", row->name, word ? word : asked);
+            json_array_append_new(m->changes,
+                                  json_pack("{ss ss ss sI}", "option", row->name, "old", goes_on, "new", asked, "from_step", first));
             m->edited++;
             free(word);
         }
     } else if (edited && may) {
-        fprintf(stderr, "zenflow-console: note: %s %s -> %s, as run.cfg says now\n", row->name, text[RAN], asked);
+        json_array_append_new(m->changes, json_pack("{ss ss ss}", "option", row->name, "old", text[RAN], "new", asked));
     } else if (edited && strcmp(asked, goes_on)) {
         fprintf(m->refused, "%s%s %s -> %s", m->refusals++ ? ", " : "", row->name, goes_on, asked);
     }
@@ -89,7 +94,8 @@ static enum zf_status merge_all(struct zf_resume *r, struct merge *m, const char
     m->edits = open_memstream(&edits, &size);
     m->refused = open_memstream(&refused, &size);
     m->names = json_array();
-    if (!m->edits || !m->refused || !m->names) s = zf_fail_memory(e, "the options");
+    m->changes = json_array();
+    if (!m->edits || !m->refused || !m->names || !m->changes) s = zf_fail_memory(e, "the options");
     for (int i = 0; !s && i < ZF_OPTIONS; i++) s = merge_one(m, (enum zf_option_id)i, e);
     if (m->edits) fclose(m->edits);
     if (m->refused) fclose(m->refused);
@@ -104,6 +110,7 @@ static enum zf_status merge_all(struct zf_resume *r, struct merge *m, const char
         s = zf_fail_memory(e, "the options");
     }
     r->edited = m->names;
+    r->changes = m->changes;
     if (!s && !(r->run_cfg = zf_options_text(&m->next))) s = zf_fail_memory(e, "the options");
     free(edits);
     free(refused);
@@ -115,7 +122,7 @@ static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, c
     char *start = zf_path_join(run, "run.cfg");
     const char *text = NULL;
     struct zf_options then, ran, saved;
-    struct merge m = {.of = {o, &then, &ran, &saved}};
+    struct merge m = {.of = {o, &then, &ran, &saved}, .first = r->step + 1};
     enum zf_status s = start ? ZF_OK : zf_fail_memory(e, run);
     if (!s && !r->anew) s = text_of_file(r, &text, e);
     if (r->anew) text = zf_json_text(json_array_get(r->entries, 0), "run_cfg", NULL); /* never_saved has seen it */
@@ -134,6 +141,11 @@ static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, c
     }
     for (int i = THEN; i < THEN + read; i++) zf_options_free(m.of[i]);
     return s;
+}
+
+enum zf_status zf_resume_options(const struct zf_resume *r, struct zf_options *out, struct zf_err *e)
+{
+    return zf_run_cfg_options(out, r->run_cfg, "run.cfg", e);
 }
 
 /* One option of those of now becomes what it was when the checkpoint was written. */
@@ -247,6 +259,13 @@ static void look_back(struct zf_resume *r)
     r->metrics = zf_json_count(r->file.info, "metrics");
 }
 
+/* What its data was: by the checkpoint, or else by the newest start, which is all that a run without one has. */
+static void remember_content(struct zf_resume *r)
+{
+    json_t *saved = json_object_get(r->file.info, "content");
+    r->content = json_incref(saved ? saved : json_object_get(r->start, "content"));
+}
+
 /* How far the run has come, on the way that counts. */
 static uint64_t reached(const struct zf_resume *r, uint64_t last_step)
 {
@@ -280,6 +299,7 @@ enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const c
     if (!s) s = check_run(r, &f, run, e);
     if (!s) {
         look_back(r);
+        remember_content(r);
         forget(r->entries, json_array_size(r->entries));
         r->last_step = reached(r, f.last_step);
         s = merge_options(r, o, run, e);
@@ -314,6 +334,8 @@ void zf_resume_close(struct zf_resume *r)
     json_decref(r->entries);
     json_decref(r->start);
     json_decref(r->edited);
+    json_decref(r->changes);
+    json_decref(r->content);
     free(r->run_cfg);
     free(r->path);
     free(r->edits);

@@ -2,6 +2,7 @@
 #include "core/run/save.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/run/content.h"
 #include "core/run/resume.h"
 #include "core/run/save_file.h"
 #include "core/run/saves.h"
@@ -43,10 +44,10 @@ static json_t *info_of(struct zf_trainer *t)
                           zf_time_text(zf_wall_clock(), now, sizeof now), "step", (json_int_t)t->step, "steps", (json_int_t)t->setup->steps,
                           "dtype", zf_dtype_name(t->model.dtype), "rows", (json_int_t)(t->step * (uint64_t)t->o->batch_size), "journal",
                           (json_int_t)zf_journal_count(t->journal), "metrics", (json_int_t)zf_metrics_size(t->metrics), "run_cfg", options);
-    json_t *more =
-        json_pack("{s:o* s:O* s:o* s:o* s:o* s:{s:s s:s s:s}}", "options", zf_options_json(t->o), "config", t->setup->config_json,
-                  "trainer", trainer_facts(t), "session", zf_session_state(t->session), "pipeline", zf_state_facts(&t->pipeline), "machine",
-                  "device", t->device->type->name, "instructions", device.isa, "products", device.products);
+    json_t *more = json_pack("{s:o* s:o* s:O* s:o* s:o* s:o* s:{s:s s:s s:s}}", "content", zf_content_of(t->setup), "options",
+                             zf_options_json(t->o), "config", t->setup->config_json, "trainer", trainer_facts(t), "session",
+                             zf_session_state(t->session), "pipeline", zf_state_facts(&t->pipeline), "machine", "device",
+                             t->device->type->name, "instructions", device.isa, "products", device.products);
     bool fine = options && o && more && json_object_get(more, "pipeline") && !json_object_update(o, more);
     free(options);
     json_decref(more);

@@ -173,9 +173,18 @@ void zf_saving_free(struct zf_saving *s)
 
 /* ---- and back ---- */
 
-static enum zf_status get_piece(const struct zf_ckpt *c, struct zf_state *s, const struct zf_state_piece *x, struct zf_pool *pool,
-                                struct buffer *b, struct zf_err *e)
+struct reader {
+    const struct zf_ckpt *file;
+    struct zf_pool *pool;
+    struct buffer buffer;
+    enum zf_status (*between)(void *ctx, struct zf_err *e);
+    void *ctx;
+};
+
+static enum zf_status get_piece(struct reader *r, struct zf_state *s, const struct zf_state_piece *x, struct zf_err *e)
 {
+    const struct zf_ckpt *c = r->file;
+    struct buffer *b = &r->buffer;
     const struct zf_ckpt_tensor *t = zf_ckpt_find(c, x->name);
     if (!t) return zf_fail(e, ZF_FORMAT, c->path, "%s is missing; the checkpoint is not of this run", x->name);
     if (t->rank != 2 || t->shape[0] != x->rows || t->shape[1] != x->cols || type_of(x->type) != t->type)
@@ -184,7 +193,8 @@ static enum zf_status get_piece(const struct zf_ckpt *c, struct zf_state *s, con
     ZF_TRY(make_room(x, b, e));
     for (size_t first = 0; first < x->rows; first += b->rows) {
         size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
-        ZF_TRY(zf_ckpt_read(c, t, b->bytes, first * b->row, n * b->row, pool, e));
+        if (r->between) ZF_TRY(r->between(r->ctx, e));
+        ZF_TRY(zf_ckpt_read(c, t, b->bytes, first * b->row, n * b->row, r->pool, e));
         ZF_TRY(zf_state_write(s, x, first, n, b->bytes, e));
     }
     return ZF_OK;
@@ -199,21 +209,21 @@ static enum zf_status shape(const struct zf_ckpt *c, struct zf_pipeline *p, stru
     return zf_fail(e, s, c->path, "%s", what);
 }
 
-enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, struct zf_err *e)
+enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, enum zf_status (*between)(void *ctx, struct zf_err *e),
+                              void *ctx, struct zf_err *e)
 {
     struct zf_state state;
-    struct zf_pool *pool = NULL;
     struct zf_device_info device;
-    struct buffer buffer = {0};
+    struct reader r = {.file = c, .between = between, .ctx = ctx};
     if (zf_saves_is_weights(c->info))
         return zf_fail(e, ZF_DIFFERENT, c->path, "it has its weights only, as keep_weights asks for; what is pending is not among them");
     p->device->type->info(p->device, &device);
     ZF_TRY(shape(c, p, e));
     ZF_TRY(zf_state_open(&state, p, e));
-    enum zf_status s = zf_pool_new(&pool, device.threads, e);
-    for (size_t i = 0; !s && i < state.count; i++) s = get_piece(c, &state, &state.list[i], pool, &buffer, e);
-    free(buffer.bytes);
-    zf_pool_free(pool);
+    enum zf_status s = zf_pool_new(&r.pool, device.threads, e);
+    for (size_t i = 0; !s && i < state.count; i++) s = get_piece(&r, &state, &state.list[i], e);
+    free(r.buffer.bytes);
+    zf_pool_free(r.pool);
     zf_state_close(&state);
     return s ? s : zf_state_settled(p, e);
 }

@@ -42,8 +42,10 @@ json_t *zf_saving_entry(const struct zf_saving *s);
 void zf_saving_free(struct zf_saving *s); /* after its end */
 
 /* The state that is in a file into a pipeline that has just been opened, under the policy of then. ZF_DIFFERENT: it has its weights only.
- * ZF_FORMAT: it is not of this model and policy, or damaged; then the pipeline is good for nothing but to be closed. */
-enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, struct zf_err *e);
+ * ZF_FORMAT: it is not of this model and policy, or damaged; then the pipeline is good for nothing but to be closed, as when `between`
+ * fails, which is called before some rows (NULL: nothing is). */
+enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, enum zf_status (*between)(void *ctx, struct zf_err *e),
+                              void *ctx, struct zf_err *e);
 /* The masters of a parameter, f32 [rows][cols]. ZF_FORMAT: they are missing, or of another shape. */
 enum zf_status zf_saved_master(const struct zf_ckpt_tensor **out, const struct zf_ckpt *c, const struct zf_param *p, struct zf_err *e);
 /* The update_interval that a run had then, whose options they are: `auto` may have chosen another one since it began. */

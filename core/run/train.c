@@ -4,13 +4,16 @@
 #include "core/base/clock.h"
 #include "core/base/show.h"
 #include "core/config/run_cfg.h"
+#include "core/run/content.h"
 #include "core/run/locate.h"
 #include "core/run/save.h"
 #include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/steer.h"
 #include "core/run/trainer.h"
+#include "core/session/change.h"
 #include "core/session/rundir.h"
+#include "core/telemetry/jsonl.h"
 #include "kernels/cores.h"
 
 #include <inttypes.h>
@@ -140,8 +143,8 @@ static enum zf_status write_first(struct zf_trainer *t, const struct zf_run_iden
     char *text = t->resume ? strdup(t->resume->run_cfg) : zf_options_text(t->o);
     json_t *first = t->resume ? zf_resume_entry(t->resume, t) : zf_run_start_entry(who, t->setup->steps);
     bool whole = text && first &&
-                 !json_object_update_new(
-                     first, json_pack("{ss ss ss*}", "asked", asked, "run_cfg", text, "before", t->takeover[0] ? t->takeover : NULL));
+                 !json_object_update_new(first, json_pack("{ss ss ss* so*}", "asked", asked, "run_cfg", text, "before",
+                                                          t->takeover[0] ? t->takeover : NULL, "content", zf_content_of(t->setup)));
     if (whole && !t->resume) snprintf(t->id, sizeof t->id, "%s", json_string_value(json_object_get(first, "run")));
     enum zf_status s = whole ? zf_journal_append(t->journal, json_incref(first), e) : zf_fail_memory(e, t->run);
     json_decref(first);
@@ -198,6 +201,15 @@ static enum zf_status open_devices(struct zf_trainer *t, struct zf_err *e)
     return s;
 }
 
+/* A large checkpoint that is read takes a while. Before the run is opened a signal ends it, as nothing is written yet; later, in a `load`,
+ * what is in memory must become whole, and it is heard afterwards. */
+static enum zf_status between_pieces(void *trainer, struct zf_err *e)
+{
+    const struct zf_trainer *t = trainer;
+    if (t->lock) return zf_lock_beat(t->lock, t->step, e);
+    return t->stop && *t->stop ? zf_fail(e, ZF_STOPPED, t->run, "stopped while its checkpoint was read; nothing was changed") : ZF_OK;
+}
+
 enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resume *from, struct zf_err *e)
 {
     struct zf_setup *s = t->setup;
@@ -217,7 +229,7 @@ enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resum
     t->schedule = zf_schedule_of(o);
     t->rule = zf_rule_of(o);
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, &s->policy, &t->rule, e));
-    if (saved) ZF_TRY(zf_saved_state(&from->file, &t->pipeline, e));
+    if (saved) ZF_TRY(zf_saved_state(&from->file, &t->pipeline, between_pieces, t, e));
     return zf_trainer_feed(t, e);
 }
 
@@ -475,6 +487,28 @@ enum zf_status zf_train_resume(struct zf_resume *r, struct zf_options *o, enum z
     return r->path || r->anew ? ZF_OK : no_checkpoint(o->dir, e);
 }
 
+/* What counts at once; the rest is told when it is done. */
+static void tell_changes(const struct zf_resume *r)
+{
+    for (size_t i = 0; i < json_array_size(r->changes); i++) {
+        const json_t *v = json_array_get(r->changes, i);
+        if (!json_object_get(v, "from_step"))
+            fprintf(stderr, "zenflow-console: note: %s %s -> %s, as run.cfg says now\n", zf_json_text(v, "option", ""),
+                    zf_json_text(v, "old", ""), zf_json_text(v, "new", ""));
+    }
+}
+
+enum zf_status zf_train_note_rate(struct zf_setup *s, const struct zf_resume *r, const struct zf_options *o, struct zf_err *e)
+{
+    struct zf_options next;
+    bool goes_on = r->path || r->anew;
+    char text[256];
+    if (goes_on) ZF_TRY(zf_resume_options(r, &next, e));
+    if (zf_schedule_leaves(goes_on ? &next : o, r->step, s->steps, text, sizeof text)) zf_setup_note(s, "schedule_steps", "%s", text);
+    if (goes_on) zf_options_free(&next);
+    return ZF_OK;
+}
+
 enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how, struct zf_err *e)
 {
     struct zf_setup setup = {0};
@@ -486,16 +520,20 @@ enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how
     if (!s) s = look_before(o, o->dir, &who, how->take_over, &what, e);
     if (!s && what == ZF_TRAIN_OVER && how->checkpoint) what = ZF_TRAIN_GO_ON;
     if (!s && what == ZF_TRAIN_OVER) {
-        zf_show_line(stdout,
-                     "%s: this run is over; nothing was changed. To train on raise steps; to train again take another directory with "
-                     "--set dir=NAME",
-                     o->dir);
+        zf_show_line(
+            stdout,
+            "%s: this run is over; nothing was changed. To train on raise steps, and schedule_steps with it: the learning rate stays "
+            "where the schedule ended. To train again take another directory with --set dir=NAME",
+            o->dir);
     } else if (!s) {
         s = zf_train_resume(&resume, o, what, how->checkpoint, e);
+        if (!s) tell_changes(&resume);
         if (!s) s = zf_setup_model(&setup, o, e);
         if (!s && !resume.path) s = zf_setup_weights(&setup, e);
         if (!s) s = zf_setup_data(&setup, how->stop, e);
+        if (!s) s = zf_content_check(&setup, resume.content, e);
         if (!s) s = resolve(o, &setup, e);
+        if (!s) s = zf_train_note_rate(&setup, &resume, o, e);
         if (!s) s = train(&setup, o, o->dir, &who, resume.path || resume.anew ? &resume : NULL, asked, how, e);
         zf_setup_free(&setup);
         zf_resume_close(&resume);

@@ -331,12 +331,22 @@ def test_an_older_checkpoint(folder):
     same(out, uninterrupted(folder))
 
 
-def refused(path, *words, code=1):
+def refused(path, *words, code=1, **more):
     out = path[:-4]
     before = open(os.path.join(out, "journal.jsonl"), "rb").read()
-    done = h.run(path, *words, program=h.TRAINER, code=code)
+    done = h.run(path, *words, program=h.TRAINER, code=code, **more)
     expect(open(os.path.join(out, "journal.jsonl"), "rb").read() == before, words, "a refused start has left something")
     return done.stderr
+
+
+def test_a_signal_while_it_is_read(folder):
+    """Of a large one that takes a while: the start ends, and nothing is written."""
+    path, out = setting(folder)
+    killed(path, env=at_step(6))
+    said = [refused(path, code=5, env=fault("term", ".zfc", "read", n)) for n in range(20, 161, 20)]
+    expect(any("stopped while its checkpoint was read; nothing was changed" in s for s in said), said)
+    go_on(path)
+    same(out, uninterrupted(folder))
 
 
 def test_what_is_no_checkpoint_of_it(folder):
@@ -379,6 +389,7 @@ def test_more_steps_after_the_end(folder):
     go_on(path)
     expect("is over" in go_on(path).stdout, "over")
     done = go_on(path, "--set", "steps=20")
+    expect("learning rate 0" not in done.stdout, "the schedule is constant", done.stdout)
     expect(h.metrics(out)[-1]["step"] == 20 and "steps 14 -> 20, from step 15" in done.stdout, done.stdout)
     same(out, uninterrupted(folder, **{**constant, "train": {**STEADY, "steps": 20}}))
     expect("is over" in go_on(path, "--set", "steps=20").stdout, "over")
@@ -389,6 +400,90 @@ def test_more_steps_after_the_end(folder):
     steps = h.last_step(out)
     done = go_on(path, "--set", "epochs=3")
     expect(h.last_step(out) > steps and "epochs 2 -> 3" in done.stderr, done.stderr)
+    expect(f"note: schedule_steps: steps {steps + 1} to {h.last_step(out)} have learning rate 0" in done.stdout, done.stdout)
+
+
+def test_more_steps_than_the_schedule(folder):
+    """They would train nothing: that is said before, with what to do; which then does it."""
+    path, out = setting(folder, at={"10": "set steps 16"})
+    asked = go_on(path)
+    left = lambda first, last, end: f"steps {first} to {last} have learning rate 0 (min_learning_rate), as the schedule {end} at step 14; set schedule_steps {last} too"
+    expect(left(15, 16, "ends") in asked.stdout, "the answer of `set`", asked.stdout)
+    expect("raise steps, and schedule_steps with it" in go_on(path).stdout, "the end")
+    expect("raise steps, and schedule_steps with it" in json.loads(h.run("check", path, "--json").stdout)["start"]["text"], "check")
+    words = ("--set", "steps=20")
+    expect(left(17, 20, "ended") in h.run("check", path, *words).stdout, "check")
+    expect(left(17, 20, "ended") in go_on(path, *words).stdout, "a start")
+    more = (*words[:1], "steps=24", "--set", "schedule_steps=24")
+    expect("learning rate 0" not in h.run("check", path, *more).stdout, "a schedule that reaches further")
+    expect("learning rate 0" not in go_on(path, *more).stdout, "a schedule that reaches further")
+    seen = rates(out)
+    expect(seen[20] == 0 and all(seen[n] > 0 for n in range(21, 25)), seen)
+    fresh, _ = setting(folder, "fresh", train={"schedule_steps": 10})
+    expect("steps 11 to 14 have learning rate 0" in h.run("check", fresh).stdout, "a fresh one")
+
+
+def test_check_tells_what_would_change(folder):
+    """By the same comparison as a start: what it would print, and what it would refuse."""
+    path, out = setting(folder, checkpoint={"save_every": 4})
+    killed(path, env=at_step(6))
+    report = lambda *words, **more: json.loads(h.run("check", path, *words, "--json", **more).stdout)["start"]
+    expect(report()["would"] == "continue" and report()["changes"] == [], report())
+    words = ("--set", "lr=3e-3", "--set", "save_every=5", "--set", "micro_batch=1")
+    said = h.run("check", path, *words)
+    expect("\nedited         learning_rate 0.01 -> 0.003, save_every 4 -> 5, from step 5\n" in said.stdout, said.stdout)
+    expect("\nedited         micro_batch 2 -> 1\n" in said.stdout, said.stdout)
+    wanted = {"learning_rate": ("0.01", "0.003", 5), "save_every": ("4", "5", 5), "micro_batch": ("2", "1", None)}
+    seen = {c["option"]: (c["old"], c["new"], c.get("from_step")) for c in report(*words)["changes"]}
+    expect(seen == wanted, seen)
+    bad = ("--set", "batch_size=8", "--set", "lr=3e-3")
+    refusal = report(*bad, code=1)
+    expect(refusal["would"] == "refuse" and refusal["code"] == 1 and "batch_size 4 -> 8" in refusal["text"], refusal)
+    expect("changes" not in refusal, refusal)
+    expect(refusal["text"] in refused(path, *bad), "a start says the same")
+    done = go_on(path, *words)
+    expect("learning_rate 0.01 -> 0.003, from step 5" in done.stdout and "micro_batch 2 -> 1" in done.stderr, done.stdout, done.stderr)
+
+
+def test_data_that_changed(folder):
+    """It is part of what the run is, by what it holds: the run does not go on with other data, and with the same wherever its rows are kept."""
+    jsonl = lambda name, words: h.write(os.path.join(folder, name), "".join(json.dumps({"text": w * 3}) + "\n" for w in words))
+    words = [f"line {i} " for i in range(80)]
+    more = {"train": "a.jsonl", "valid": "v.jsonl"}
+    jsonl("a.jsonl", words), jsonl("v.jsonl", words[:9])
+    whole = uninterrupted(folder, data=more)
+    path, out = setting(folder, data=more)
+    killed(path, env=at_step(6))
+    for name, changed in (("a.jsonl", words[:50]), ("a.jsonl", [w.replace("line 7 ", "line 8 ") for w in words]), ("v.jsonl", words[:7])):
+        was = open(os.path.join(folder, name), encoding="utf-8").read()
+        before = open(os.path.join(out, "journal.jsonl"), "rb").read()
+        jsonl(name, changed)
+        said = refused(path)
+        expect(f"data: {folder}/{name} is not what the run began with (" in said and "--set path=EXPORT --set dir=NAME" in said, said)
+        expect(len(changed) == 80 or "rows then" in said, said)
+        report = h.run("check", path, "--json", code=1)
+        start = json.loads(report.stdout)["start"]
+        expect(start["would"] == "refuse" and start["code"] == 1 and start["text"] in said, start)
+        expect(open(os.path.join(out, "journal.jsonl"), "rb").read() == before, "a refused start has left something")
+        h.write(os.path.join(folder, name), was)
+    # rows that are made, and found, in a cache; and lines elsewhere in the file
+    kept = ("--set", f"cache={folder}/rows")
+    killed(path, *kept, env=at_step(9))
+    expect(len(os.listdir(os.path.join(folder, "rows"))) == 2, "no rows are kept")
+    killed(path, *kept, env=at_step(11))
+    jsonl("a.jsonl", words[:50])
+    expect("is not what the run began with" in refused(path, *kept), "kept rows of the other file")
+    jsonl("a.jsonl", words)
+    with open(os.path.join(folder, "a.jsonl"), encoding="utf-8") as f:
+        text = f.read()
+    h.write(os.path.join(folder, "a.jsonl"), "\n" + text)
+    go_on(path)
+    same(out, whole, "the same data")
+    # before the first checkpoint
+    path, out = setting(folder, "early", data=more, checkpoint={"save_every": 0})
+    killed(path, env=at_step(3))
+    jsonl("a.jsonl", words[:50])
+    expect("is not what the run began with" in refused(path), "a run that begins again")
 
 
 SLOW = {"model": {"hidden": 128, "ffn": 256}, "train": {"batch_size": 8, "micro_batch": 1, "steps": 120}, "checkpoint": {"save_every": 0}}
