@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -126,6 +127,8 @@ def main():
     suites = ["quick"] + [s for s in sys.argv[1:] if s == "long"]
     if set(sys.argv[1:]) - {"quick", "long"}:
         raise SystemExit("usage: tests/run.sh [long]")
+    for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # under nohup, in the background of a script: tests are about them
+        signal.signal(ignored, signal.default_int_handler if ignored == signal.SIGINT else signal.SIG_DFL)
     total = [0, 0, 0]
     for name, options, factor, which in BUILDS:
         folder = setup(name, options)

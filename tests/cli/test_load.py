@@ -537,7 +537,8 @@ def test_memory_does_not_grow(folder):
             seen.append(h.metrics(out, "step", whole=False)[-1])
         expect(all(m["step"] == 5 and m["memory_device"] == seen[0]["memory_device"] for m in seen), name, seen)
         host = [m["memory_host"] for m in seen]
-        expect(max(host[1:]) <= 1.01 * host[1] + (4 << 20), name, host)
+        if h.SLOW == 1:  # a sanitizer keeps what was freed for a while
+            expect(max(host[1:]) <= 1.01 * host[1] + (4 << 20), name, host)
         p.kill()
         p.wait()
 
