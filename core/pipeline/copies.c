@@ -166,6 +166,7 @@ static enum zf_status make_room(struct zf_pipeline *p, struct zf_state_memory *m
     if (bytes > most)
         return zf_fail(e, ZF_MEMORY, NULL, "%zu bytes are needed for a copy of what training alters, and %zu are left", bytes, most);
     if (bytes <= m->size) return ZF_OK;
+    if (m->held) return zf_fail(e, ZF_BUSY, NULL, "memory for %zu bytes of copies is held; %zu are needed", m->size, bytes);
     p->device->type->free(p->device, m->bytes);
     *m = (struct zf_state_memory){0};
     ZF_TRY(p->device->type->alloc(p->device, ZF_MEM_PINNED, ZF_TAG_COPIES, bytes, &m->bytes, e));

@@ -149,20 +149,23 @@ static void prepare(struct zf_trainer *t)
     const struct zf_options *o = t->o;
     if (t->save.steps++ != STEPS || t->save.memory.bytes || !(o->save_every || o->save_minutes > 0)) return;
     if (zf_state_prepare(&t->pipeline, &t->save.memory, spare_memory(t), &ignored)) return;
-    t->save.populates = !zf_thread_start(&t->save.populate, populate, &t->save.memory);
+    t->save.populates = t->save.memory.held = !zf_thread_start(&t->save.populate, populate, &t->save.memory);
 }
 
 static void prepared(struct zf_trainer *t)
 {
     if (t->save.populates) pthread_join(t->save.populate, NULL);
-    t->save.populates = false;
+    t->save.populates = t->save.memory.held = false;
 }
 
 /* *waited: there is no memory for a copy, and it is written already. */
 static enum zf_status start(struct zf_trainer *t, struct zf_saving *s, bool *waited, struct zf_err *e)
 {
-    prepared(t);
     enum zf_status failed = zf_state_copy(&s->state, &t->pipeline, &t->save.memory, spare_memory(t), e);
+    if (failed == ZF_BUSY) { /* what was prepared is too small after all */
+        prepared(t);
+        failed = zf_state_copy(&s->state, &t->pipeline, &t->save.memory, spare_memory(t), e);
+    }
     *waited = failed == ZF_MEMORY;
     if (*waited) {
         if (!t->save.told_waits) zf_record_text(t, "note", "training waits while a checkpoint is written: %s", e->message);
