@@ -217,11 +217,12 @@ enum zf_status zf_state_copy(struct zf_state *s, struct zf_pipeline *p, struct z
 {
     enum zf_status failed = open_copy(s, p, e);
     if (!failed) failed = copy(s, memory, most, e);
-    if (failed) { /* what was issued writes into `memory` yet */
-        struct zf_err ignored;
-        zf_pipeline_sync(p, &ignored);
+    if (failed) { /* what was issued writes into `memory` yet; waiting takes a lane's own failure out of it, which then is what counts */
+        struct zf_err why;
+        enum zf_status broken = zf_pipeline_sync(p, &why);
+        if (broken) *e = why;
         zf_state_close(s);
-        return failed;
+        return broken ? broken : failed;
     }
     p->gate = s->gate;
     return ZF_OK;

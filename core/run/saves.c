@@ -160,7 +160,7 @@ static void place(const struct saves *s, struct save *x, const json_t *entries)
         if (!strcmp(zf_json_text(c.info, "run", ""), run) && json_is_number(json_object_get(c.info, "step"))) {
             x->before = zf_saves_written(entries, path, c.info);
             x->step = zf_json_count(c.info, "step");
-            x->rank = 1; /* for now: it has its place */
+            x->rank = 1; /* it has a place: add_placed says which */
         }
         zf_ckpt_close(&c);
     }
