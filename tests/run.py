@@ -22,7 +22,7 @@ SAN = {
 BUILDS = [
     ("plain", ["-Dwerror=true"], 1, None),
     ("asan", ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Doptimization=1"], 4, None),
-    ("tsan", ["-Db_sanitize=thread", "-Db_lundef=false", "-Doptimization=1"], 8, {"base", "kernels", "train-threads", "pipeline schedules"}),
+    ("tsan", ["-Db_sanitize=thread", "-Db_lundef=false", "-Doptimization=1"], 8, {"base", "kernels", "train-threads", "pipeline schedules", "pipeline state"}),
 ]
 GOOD, SKIPPED = {"OK", "EXPECTEDFAIL"}, {"SKIP"}
 
