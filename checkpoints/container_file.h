@@ -1,12 +1,16 @@
 /* The layout of a checkpoint file, and the coding of its chunks. Little-endian, all of it zstd frames:
  *
- *   header   skippable frame: u32 magic, u32 40, "zenflow checkpoint" and two zeros, u32 format version, u64 size of the file (0 while it
- * is being written), u64 XXH3 of the 40 bytes before. In every version to come the same. chunks   of each tensor, one after the other.
- * Filter "none": the bytes, as one frame. Filter "planes", of elements of 2 and 4 bytes: all first bytes as one frame, all second bytes as
- * one, ... Frames have content size and checksum; what does not compress is a frame of raw blocks. index    one frame of JSON: {"version",
- * "needs": [parts a reader must know], "chunk": bytes, "tensors": [{"name", "dtype", "shape", "offset", "filter", "stored": [bytes of each
- * chunk], "xxh3": [of those bytes, in hexadecimal]}], "info": {}} footer   skippable frame: u32 magic, u32 40, u64 offset, size and XXH3 of
- * the index, u64 size of the file, "zfc end\n"
+ * - header: a skippable frame: u32 magic, u32 40, "zenflow checkpoint" and two zeros, u32 format version, u64 size of the file (0 while it
+ *   is being written), u64 XXH3 of the 40 bytes before. In every version to come the same.
+ *
+ * - chunks of each tensor, one after the other. Filter "none": the bytes, as one frame. Filter "planes", of elements of 2 and 4 bytes: all
+ *   first bytes as one frame, all second bytes as one, ... Frames have content size and checksum; what does not compress is a frame of raw
+ *   blocks.
+ *
+ * - index: one frame of JSON: {"version", "needs": [parts a reader must know], "chunk": bytes, "tensors": [{"name", "dtype", "shape",
+ *   "offset", "filter", "stored": [bytes of each chunk], "xxh3": [of those bytes, in hexadecimal]}], "info": {}}
+ *
+ * - footer: a skippable frame: u32 magic, u32 40, u64 offset, size and XXH3 of the index, u64 size of the file, "zfc end\n"
  *
  * A reader ignores members of the JSON that it does not know, and bytes that no tensor claims; what must not be ignored is in "needs". */
 #ifndef ZF_CHECKPOINTS_CONTAINER_FILE_H

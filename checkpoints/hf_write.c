@@ -12,7 +12,6 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #define SHARD_LIMIT 5000000000u
@@ -227,7 +226,7 @@ static void remove_folder(int parent, const char *name, int fd)
 /* OUT.tmp-NUMBER of those that write OUT no more. */
 static void remove_left(const struct plan *p)
 {
-    const char *slash = strrchr(p->out, '/'), *base = slash ? slash + 1 : p->out;
+    const char *base = zf_path_name(p->out);
     size_t n = strlen(base);
     DIR *d = opendir(p->parent);
     for (struct dirent *f; d && (f = readdir(d));) {
@@ -260,9 +259,7 @@ static enum zf_status make_folder(const struct plan *p, int *fd, struct zf_err *
 /* A disk that is too small is told before hours of writing. */
 static enum zf_status check_room(const struct plan *p, struct zf_err *e)
 {
-    struct statvfs disk;
-    if (statvfs(p->parent, &disk) || !disk.f_blocks) return ZF_OK;
-    uint64_t room = (uint64_t)disk.f_bavail * disk.f_frsize;
+    uint64_t room = zf_file_room(p->parent);
     if (p->total <= room) return ZF_OK;
     return zf_fail(e, ZF_IO, p->out, "%" PRIu64 " MB are needed, and %" PRIu64 " are free there; make room, or choose another disk",
                    p->total / 1000000 + 1, room / 1000000);

@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ SAN = {
 BUILDS = [
     ("plain", ["-Dwerror=true"], 1, None),
     ("asan", ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Doptimization=1"], 4, None),
-    ("tsan", ["-Db_sanitize=thread", "-Db_lundef=false", "-Doptimization=1"], 8, {"base", "kernels", "train-threads", "pipeline schedules"}),
+    ("tsan", ["-Db_sanitize=thread", "-Db_lundef=false", "-Doptimization=1"], 8, {"base", "kernels", "train-threads", "pipeline schedules", "pipeline state"}),
 ]
 GOOD, SKIPPED = {"OK", "EXPECTEDFAIL"}, {"SKIP"}
 
@@ -57,6 +58,7 @@ def count(entry):
 
 def setup(name, options):
     folder = "build-" + name
+    print(f"{name}: building ...", flush=True)
     words = ["meson", "setup", folder] + options
     if os.path.exists(os.path.join(folder, "build.ninja")):
         words.append("--reconfigure")
@@ -91,6 +93,7 @@ def run(name, folder, suite, factor, which):
         os.remove(log)
     total, entries = [0, 0, 0], {}
     if names:
+        print(f"{name}: testing, {len(names)} programs of the {suite} suite ...", flush=True)
         env = {**os.environ, **SAN}
         words = ["meson", "test", "-C", folder, "--no-rebuild", "--num-processes", str(CORES), "--timeout-multiplier", str(factor)]
         if name == "tsan" and command(["setarch", "-R", "true"])[0] == 0:
@@ -124,6 +127,8 @@ def main():
     suites = ["quick"] + [s for s in sys.argv[1:] if s == "long"]
     if set(sys.argv[1:]) - {"quick", "long"}:
         raise SystemExit("usage: tests/run.sh [long]")
+    for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # under nohup, in the background of a script: tests are about them
+        signal.signal(ignored, signal.default_int_handler if ignored == signal.SIGINT else signal.SIG_DFL)
     total = [0, 0, 0]
     for name, options, factor, which in BUILDS:
         folder = setup(name, options)

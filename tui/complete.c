@@ -198,13 +198,14 @@ static void complete_name(struct typed *t, const struct zf_command_row *row)
     if (!strcmp(row->name, "panel")) add(t, "all");
 }
 
-/* The rest of the line is a path; one in quotes begins after them. */
-static void complete_path(struct zf_candidates *out, const struct zf_history *h, struct words *w)
+/* The rest of the line is a path; one in quotes begins after them. `load` takes a name as well. */
+static void complete_path(struct zf_candidates *out, const struct zf_history *h, struct words *w, bool load)
 {
     while (w->at < w->end && blank(w->line[w->at])) w->at++;
     bool quoted = w->at < w->end && w->line[w->at] == '"';
-    typed_at(out, h, w, w->at + quoted);
-    out->files = true;
+    struct typed t = typed_at(out, h, w, w->at + quoted);
+    out->saves = load && !memchr(t.text, '/', t.size) && (!t.size || (t.text[0] != '~' && t.text[0] != '.'));
+    out->files = !out->saves;
 }
 
 static void add_commands(struct typed *t)
@@ -252,7 +253,7 @@ static void complete_arguments(struct zf_candidates *out, const struct zf_histor
     if (row->arguments == ZF_ARGS_PAIRS) {
         complete_pairs(out, h, w);
     } else if (row->arguments == ZF_ARGS_PATH) {
-        complete_path(out, h, w);
+        complete_path(out, h, w, !strcmp(row->name, "load"));
     } else if (row->arguments == ZF_ARGS_PANEL_FILE) {
         complete_write(out, h, w);
     } else if (row->arguments == ZF_ARGS_TEXT) {

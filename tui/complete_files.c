@@ -1,5 +1,6 @@
 /* See complete.h. Names of files: text from others, so that what is no text is left out. */
 #include "tui/complete.h"
+#include "core/base/file.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -19,6 +20,23 @@ bool zf_is_text(const char *name)
         i += (size_t)size;
     }
     return true;
+}
+
+void zf_complete_saves(struct zf_candidates *c, const char *run, const char *typed, size_t size)
+{
+    static const char ending[] = ".zfc";
+    char *folder = zf_path_join(run, "checkpoints");
+    DIR *d = folder ? opendir(folder) : NULL;
+    size_t seen = 0;
+    for (struct dirent *entry; d && seen < FILES_MOST && (entry = readdir(d)); seen++) {
+        const char *name = entry->d_name, *dot = strrchr(name, '.');
+        size_t n = dot && dot > name && !strcmp(dot, ending) ? (size_t)(dot - name) : 0;
+        if (!n || n < size || strncmp(name, typed, size) != 0 || name[0] == '.' || !zf_is_text(name)) continue;
+        char *word = strndup(name, n);
+        if (word) zf_candidates_add(c, word);
+    }
+    if (d) closedir(d);
+    free(folder);
 }
 
 void zf_complete_files(struct zf_candidates *c, const char *typed)

@@ -51,7 +51,9 @@ static void show_matches(void *ctx, char **list, size_t count)
 static void candidates(void *ctx, const char *line, size_t end, struct zf_candidates *out)
 {
     struct zf_app *a = ctx;
-    if (a->typing == ZF_TYPING_COMMAND) zf_complete(out, &a->h, line, end);
+    if (a->typing != ZF_TYPING_COMMAND) return;
+    zf_complete(out, &a->h, line, end);
+    if (out->saves) zf_complete_saves(out, a->o->run, line + out->start, end - out->start);
 }
 
 /* NULL: none. */

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 enum zf_status zf_file_open(int *fd, struct stat *st, const char *path, struct zf_err *e)
@@ -208,4 +209,24 @@ char *zf_path_directory(const char *path)
     const char *slash = strrchr(path, '/');
     if (!slash) return strdup(".");
     return strndup(path, slash == path ? 1 : (size_t)(slash - path));
+}
+
+const char *zf_path_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+uint64_t zf_file_room(const char *path)
+{
+    struct statvfs disk;
+    char *at = strdup(path);
+    bool known = at && !statvfs(at, &disk);
+    while (at && !known && strrchr(at, '/') > at) { /* the nearest folder that exists */
+        *strrchr(at, '/') = 0;
+        known = !statvfs(at, &disk);
+    }
+    if (at && !known) known = !statvfs(*path == '/' ? "/" : ".", &disk);
+    free(at);
+    return known && disk.f_blocks ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX; /* there are file systems that count nothing */
 }

@@ -5,6 +5,7 @@
 #include "core/base/err.h"
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* What cannot be read is no model and no data, whatever the reason: ZF_IO becomes ZF_FORMAT. Returns the code. */
 static inline enum zf_status zf_unreadable(struct zf_err *e)
@@ -44,13 +45,17 @@ enum zf_status zf_file_write_atomic(const char *path, const void *data, size_t s
 enum zf_status zf_file_copy(const char *from, const char *to, struct zf_err *e); /* atomic as well */
 enum zf_status zf_file_sync_directory(const char *path, struct zf_err *e);
 
+/* Bytes free for this user where path is, or, if it does not exist yet, where its folder will be made. UINT64_MAX: nobody knows. */
+uint64_t zf_file_room(const char *path);
+
 bool zf_file_exists(const char *path);
 bool zf_directory_exists(const char *path);
 enum zf_status zf_directory_make(const char *path, unsigned mode, struct zf_err *e); /* with parents; existing is fine */
 
 /* "a/b" + "c" -> "a/b/c"; an absolute name stands for itself. To be freed; NULL = no memory. */
 char *zf_path_join(const char *directory, const char *name);
-char *zf_path_directory(const char *path); /* "a/b" -> "a", "b" -> "."; to be freed */
+char *zf_path_directory(const char *path);  /* "a/b" -> "a", "b" -> "."; to be freed */
+const char *zf_path_name(const char *path); /* "a/b" -> "b", in place */
 
 /* All of `size` bytes, over short writes and EINTR. */
 enum zf_status zf_write_all(int fd, const void *data, size_t size, const char *path, struct zf_err *e);

@@ -167,6 +167,7 @@ json_t *zf_options_json(const struct zf_options *o);
 
 /* A run.cfg with every option and its value, by section; it reads back to equal options. */
 enum zf_status zf_options_write(const struct zf_options *o, FILE *out, struct zf_err *e);
+char *zf_options_text(const struct zf_options *o); /* the same; to be freed; NULL: no memory */
 
 /* An option that only a start changes: whether a run may go on with another value of it. */
 bool zf_option_free_to_change(enum zf_option_id id);

@@ -122,6 +122,19 @@ enum zf_status zf_options_write(const struct zf_options *o, FILE *out, struct zf
     return fflush(out) || ferror(out) ? zf_fail_errno(e, "run.cfg", "cannot write the options") : ZF_OK;
 }
 
+char *zf_options_text(const struct zf_options *o)
+{
+    char *text = NULL;
+    size_t size;
+    struct zf_err ignored;
+    FILE *to = open_memstream(&text, &size);
+    bool fine = to && !zf_options_write(o, to, &ignored);
+    if (to) fclose(to);
+    if (fine) return text;
+    free(text);
+    return NULL;
+}
+
 /* A row of the reference; the columns of all styles. */
 enum { COLUMNS = 8 };
 static const char *const headings[COLUMNS] = {"section", "name", "type", "range", "default", "unit", "when", "description"};

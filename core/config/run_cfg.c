@@ -301,7 +301,7 @@ enum zf_status zf_run_cfg_read_memory(struct zf_options *o, const char *text, si
 /* dir = runs/NAME-OF-THE-CFG beside the file, if it was not given. */
 static enum zf_status default_dir(struct zf_options *o, const char *path, const char *directory, struct zf_err *e)
 {
-    const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path, *dot = strrchr(name, '.');
+    const char *name = zf_path_name(path), *dot = strrchr(name, '.');
     size_t n = dot && dot > name ? (size_t)(dot - name) : strlen(name);
     struct zf_value v;
     if (o->origin[ZF_OPT_dir].kind != ZF_ORIGIN_DEFAULT) return ZF_OK;
@@ -336,4 +336,15 @@ enum zf_status zf_run_cfg_read(struct zf_options *o, const char *path, struct zf
     free(text);
     free(directory);
     return zf_err_list_status(errors);
+}
+
+enum zf_status zf_run_cfg_options(struct zf_options *out, const char *text, const char *name, struct zf_err *e)
+{
+    struct zf_err_list errors = {0};
+    ZF_TRY(zf_options_init(out, e));
+    enum zf_status s = text ? zf_run_cfg_read_memory(out, text, strlen(text), name, NULL, &errors) : zf_run_cfg_read(out, name, &errors);
+    if (s) *e = errors.list[0];
+    if (s) zf_options_free(out);
+    zf_err_list_free(&errors);
+    return s;
 }

@@ -18,6 +18,10 @@ enum zf_status zf_run_cfg_read(struct zf_options *o, const char *path, struct zf
 enum zf_status zf_run_cfg_read_memory(struct zf_options *o, const char *text, size_t size, const char *name, const char *directory,
                                       struct zf_err_list *errors);
 
+/* Fresh options as a text has them that a run wrote (`name` stands in messages), or, text NULL, the file called `name`. After a failure, of
+ * which there is the first error alone, there is nothing to be freed. */
+enum zf_status zf_run_cfg_options(struct zf_options *out, const char *text, const char *name, struct zf_err *e);
+
 /* Is MODEL a folder with config.json, DATA a file that can be read? ZF_FORMAT says what is there instead, and what is called nearly so.
  * NULL and "" are not looked at. */
 enum zf_status zf_init_check(const char *model, const char *data, struct zf_err *e);

@@ -157,6 +157,12 @@ static enum zf_status absolute(const char **path, const struct source *s, struct
     while (p[0] == '.' && p[1] == '/' && p[2] && p[2] != '/') p += 2;
     char *here = getcwd(NULL, 0), *base = here, *whole = NULL;
     if (here && s->origin->directory && strcmp(s->origin->directory, ".")) base = zf_path_join(here, s->origin->directory);
+    while (base && s->row == &zf_option_table[ZF_OPT_dir] && !strncmp(p, "../", 3) && p[3]) { /* it is shown, and typed again */
+        char *above = zf_path_join(base, "..");
+        if (base != here) free(base);
+        base = above;
+        p += 3;
+    }
     char *plain = base && strstr(base, "/..") ? realpath(base, NULL) : NULL; /* one name, from wherever the file is named */
     if (plain) {
         if (base != here) free(base);

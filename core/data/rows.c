@@ -112,7 +112,7 @@ enum zf_status zf_rows_open(struct zf_rows *out, const char *path, const unsigne
         close(fd);
         return s;
     }
-    *out = (struct zf_rows){.fd = fd, .rows = h.rows, .index = h.index, .bytes = h.bytes, .stats = h.stats};
+    *out = (struct zf_rows){.fd = fd, .rows = h.rows, .index = h.index, .bytes = h.bytes, .content = h.content, .stats = h.stats};
     return ZF_OK;
 }
 

@@ -23,6 +23,7 @@ struct zf_rows {
     int fd;
     uint64_t rows, index; /* index: its offset */
     uint64_t bytes;       /* of the file */
+    uint64_t content;     /* XXH3 of the rows' lengths, tokens and targets: the same wherever they are kept, whatever lines they are of */
     bool in_memory;       /* an anonymous file: its bytes are memory */
     struct zf_data_stats stats;
 };

@@ -4,7 +4,7 @@
 
 #include "core/data/rows.h"
 
-enum { ZF_ROWS_VERSION = 1, ZF_ROWS_HEADER = 4096 };
+enum { ZF_ROWS_VERSION = 2, ZF_ROWS_HEADER = 4096 };
 #define ZF_ROWS_MAGIC "ZFrows\r\n" /* 8 bytes; a transfer as text is seen */
 
 /* Everything in the file is under a check: the header under its own, the index under index_hash, a row under its place's. */
@@ -14,8 +14,9 @@ struct zf_rows_header {
     unsigned char key[16];
     uint64_t rows, index, bytes; /* index: its offset; bytes: of the file */
     uint64_t index_hash;         /* XXH3 */
+    uint64_t content;            /* zf_rows's */
     struct zf_data_stats stats;
-    unsigned char unused[ZF_ROWS_HEADER - 72 - sizeof(struct zf_data_stats)];
+    unsigned char unused[ZF_ROWS_HEADER - 80 - sizeof(struct zf_data_stats)];
     uint64_t hash; /* XXH3 of the header up to here */
 };
 

@@ -34,7 +34,7 @@ struct zf_rows_writer {
     char *path; /* NULL: anonymous, in memory */
     const char *name;
     struct sink rows, places, hashes;
-    XXH3_state_t *hash;
+    XXH3_state_t *hash, *content;
     unsigned char key[16];
     uint64_t count, tokens, label_tokens, longest;
 };
@@ -98,7 +98,9 @@ static enum zf_status open_sinks(struct zf_rows_writer *w, struct zf_err *e)
         if (!all[i]->data) return zf_fail_memory(e, "rows on their way to a file");
     }
     w->hash = XXH3_createState();
-    return w->hash ? ZF_OK : zf_fail_memory(e, "rows on their way to a file");
+    w->content = XXH3_createState();
+    if (w->content) XXH3_64bits_reset(w->content);
+    return w->hash && w->content ? ZF_OK : zf_fail_memory(e, "rows on their way to a file");
 }
 
 enum zf_status zf_rows_create(struct zf_rows_writer **out, const char *path, const unsigned char key[16], struct zf_err *e)
@@ -129,6 +131,7 @@ static void writer_free(struct zf_rows_writer *w)
     free(w->places.data);
     free(w->hashes.data);
     XXH3_freeState(w->hash);
+    XXH3_freeState(w->content);
     free(w->path);
     free(w);
 }
@@ -177,6 +180,9 @@ enum zf_status zf_rows_add(struct zf_rows_writer *w, const uint32_t *tokens, con
     if (targets) XXH3_64bits_update(w->hash, targets, bytes);
     XXH3_64bits_update(w->hash, sources, source_bytes);
     p.check = (uint32_t)XXH3_64bits_digest(w->hash);
+    XXH3_64bits_update(w->content, (const uint32_t[]){p.length, targets ? 1 : 0}, 2 * sizeof(uint32_t));
+    XXH3_64bits_update(w->content, tokens, bytes);
+    if (targets) XXH3_64bits_update(w->content, targets, bytes);
     ZF_TRY(put(w, &w->rows, tokens, bytes, e));
     ZF_TRY(put(w, &w->rows, targets, targets ? bytes : 0, e));
     ZF_TRY(put(w, &w->rows, sources, source_bytes, e));
@@ -310,6 +316,7 @@ static enum zf_status complete(struct zf_rows_writer *w, struct zf_rows_header *
     h->head = ZF_ROWS_HEADER;
     h->rows = h->stats.rows = w->count;
     h->bytes = w->rows.size;
+    h->content = XXH3_64bits_digest(w->content);
     h->stats.tokens = w->tokens;
     h->stats.label_tokens = w->label_tokens;
     h->stats.longest_row = w->longest;
@@ -330,7 +337,8 @@ enum zf_status zf_rows_finish(struct zf_rows_writer *w, const struct zf_data_sta
         s = zf_file_end(&w->file, s, e);
     }
     if (s == ZF_OK) {
-        *out = (struct zf_rows){.fd = fd, .rows = h.rows, .index = h.index, .bytes = h.bytes, .in_memory = !w->path, .stats = h.stats};
+        *out = (struct zf_rows){
+            .fd = fd, .rows = h.rows, .index = h.index, .bytes = h.bytes, .content = h.content, .in_memory = !w->path, .stats = h.stats};
     } else if (fd >= 0) {
         close(fd);
     }

@@ -166,6 +166,7 @@ static enum zf_status make_room(struct zf_pipeline *p, struct zf_state_memory *m
     if (bytes > most)
         return zf_fail(e, ZF_MEMORY, NULL, "%zu bytes are needed for a copy of what training alters, and %zu are left", bytes, most);
     if (bytes <= m->size) return ZF_OK;
+    if (m->held) return zf_fail(e, ZF_BUSY, NULL, "memory for %zu bytes of copies is held; %zu are needed", m->size, bytes);
     p->device->type->free(p->device, m->bytes);
     *m = (struct zf_state_memory){0};
     ZF_TRY(p->device->type->alloc(p->device, ZF_MEM_PINNED, ZF_TAG_COPIES, bytes, &m->bytes, e));
@@ -216,11 +217,12 @@ enum zf_status zf_state_copy(struct zf_state *s, struct zf_pipeline *p, struct z
 {
     enum zf_status failed = open_copy(s, p, e);
     if (!failed) failed = copy(s, memory, most, e);
-    if (failed) { /* what was issued writes into `memory` yet */
-        struct zf_err ignored;
-        zf_pipeline_sync(p, &ignored);
+    if (failed) { /* what was issued writes into `memory` yet; waiting takes a lane's own failure out of it, which then is what counts */
+        struct zf_err why;
+        enum zf_status broken = zf_pipeline_sync(p, &why);
+        if (broken) *e = why;
         zf_state_close(s);
-        return failed;
+        return broken ? broken : failed;
     }
     p->gate = s->gate;
     return ZF_OK;

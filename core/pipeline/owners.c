@@ -387,12 +387,21 @@ static const struct zf_vector *vector_of(const struct zf_pipeline *p, const stru
     return NULL;
 }
 
+/* Its masters are the model's own, channel after channel. A half that was all of it when the model was opened has the order of the state
+ * that was read into it since. */
+static bool is_in_place(const struct zf_pipeline *p, const struct zf_matrix *x)
+{
+    bool in_order = x->device.borrowed;
+    for (size_t c = 0; in_order && c < x->channels; c++) in_order = x->order[c] == c;
+    return !x->assigned || in_order || (!x->cpu.rows && p->model->dtype == ZF_F32);
+}
+
 enum zf_status zf_pipeline_masters_of(void *ctx, const struct zf_param *param, float *out, bool *elsewhere, struct zf_err *e)
 {
     struct zf_pipeline *p = ctx;
     const struct zf_vector *v = vector_of(p, param);
     const struct zf_matrix *x = matrix_of(p, param);
-    *elsewhere = v ? v->state.master != NULL : x && x->assigned && !x->device.borrowed && (x->cpu.rows || p->model->dtype != ZF_F32);
+    *elsewhere = v ? v->state.master != NULL : x && !is_in_place(p, x);
     if (!*elsewhere) return ZF_OK;
     ZF_TRY(zf_pipeline_settle(p, e));
     if (v) {

@@ -92,6 +92,7 @@ struct zf_state {
 struct zf_state_memory {
     void *bytes; /* pinned */
     size_t size;
+    bool held; /* its owner looks at it meanwhile: it may be written, but a copy that needs more is ZF_BUSY */
 };
 
 /* The pieces that there are now. Settles the pipeline and waits, as reading and writing then do. ZF_NUMERIC: a failure has left parameters

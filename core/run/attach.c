@@ -125,7 +125,7 @@ static enum zf_status stay(struct attachment *a, struct zf_err *e)
         while ((o = zf_client_next(&a->client))) {
             if (json_object_get(o, "ok"))
                 show_answer(a, o, &asked);
-            else if (a->welcomed || !strcmp(zf_json_text(o, "type", ""), "end"))
+            else if (a->welcomed || zf_json_is(o, "end"))
                 zf_printer_line(&a->printer, o);
             json_decref(o);
         }

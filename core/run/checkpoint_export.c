@@ -4,8 +4,8 @@
 #include "checkpoints/hf.h"
 #include "core/base/show.h"
 #include "core/run/checkpoint_model.h"
+#include "core/run/save_file.h"
 #include "core/run/steer.h"
-#include "core/run/trainer.h"
 #include "core/telemetry/jsonl.h"
 #include "core/tokenizer/tokenizer.h"
 
@@ -173,28 +173,32 @@ static enum zf_status check_memory(const struct zf_saved_model *m, struct zf_err
                    zf_bytes_text(bytes, need, sizeof need), zf_bytes_text(limits.least, have, sizeof have), limits.least_name);
 }
 
+/* A run's model and what trains it, as long as it takes to apply what is pending. */
+struct trained {
+    struct zf_device *device;
+    struct zf_model model;
+    struct zf_pipeline pipeline;
+};
+
 /* Applies what is pending, as the run's own end does. */
-static enum zf_status drain(struct zf_trainer *t, struct zf_saved_model *m, struct zf_err *e)
+static enum zf_status drain(struct trained *t, const struct zf_saved_model *m, struct zf_err *e)
 {
     const struct zf_options *o = &m->options;
     bool bf16 = !strcmp(zf_json_text(m->file.info, "dtype", ""), zf_dtype_name(ZF_BF16));
-    double interval = zf_json_number(json_object_get(m->file.info, "trainer"), "update_interval", 0);
-    const struct zf_resume from = {.file = m->file, .path = m->path, .step = m->step};
-    struct zf_policy policy =
-        zf_policy_of(o, bf16 ? ZF_BF16 : ZF_F32, interval >= 1 && interval < 1e6 ? (uint32_t)interval : zf_policy_first_interval(o));
+    struct zf_policy policy = zf_policy_of(o, bf16 ? ZF_BF16 : ZF_F32, zf_saved_interval(&m->file, o));
     struct zf_adam_rule rule = zf_rule_of(o);
     ZF_TRY(check_memory(m, e));
     ZF_TRY(zf_device_open(&t->device, "host", &(struct zf_device_options){0}, e));
     ZF_TRY(zf_model_open_blank(&t->model, &m->config, bf16 ? ZF_BF16 : ZF_F32, true, t->device, e));
     ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, NULL, &policy, &rule, e));
-    ZF_TRY(zf_resume_state(&from, t, e));
+    ZF_TRY(zf_saved_state(&m->file, &t->pipeline, NULL, NULL, e));
     return zf_pipeline_drain(&t->pipeline, e);
 }
 
-static enum zf_status export_saved(struct zf_saved_model *m, const char *out, enum zf_st_type type, bool drains, struct zf_err *e)
+static enum zf_status export_saved(const struct zf_saved_model *m, const char *out, enum zf_st_type type, bool drains, struct zf_err *e)
 {
-    struct zf_trainer t = {.o = &m->options};
+    struct trained t = {0};
     struct saved_export x = {.from = m, .type = type};
     size_t waiting = pending(m);
     enum zf_status s = waiting && drains ? drain(&t, m, e) : ZF_OK;

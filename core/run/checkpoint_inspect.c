@@ -39,13 +39,8 @@ static struct sizes sizes_of(const struct zf_ckpt *c)
 static bool read_options(struct zf_options *o, const struct zf_ckpt *c)
 {
     const char *text = zf_json_text(c->info, "run_cfg", NULL);
-    struct zf_err_list errors = {0};
     struct zf_err ignored;
-    if (!text || zf_options_init(o, &ignored)) return false;
-    bool fine = !zf_run_cfg_read_memory(o, text, strlen(text), c->path, NULL, &errors);
-    zf_err_list_free(&errors);
-    if (!fine) zf_options_free(o);
-    return fine;
+    return text && !zf_run_cfg_options(o, text, c->path, &ignored);
 }
 
 static json_t *options_json(const struct zf_options *o)
@@ -150,7 +145,7 @@ enum zf_status zf_inspect_checkpoint(const char *path, bool json, struct zf_err 
     struct zf_ckpt c;
     struct zf_ckpt_damage damage = {0};
     ZF_TRY(zf_ckpt_open(&c, path, e));
-    struct zf_pool *pool = zf_all_threads();
+    struct zf_pool *pool = zf_pool_to_read(0);
     enum zf_status s = zf_ckpt_verify(&c, pool, &damage, e);
     if (s == ZF_OK || s == ZF_FORMAT) json ? put_checkpoint_json(&c, &damage, !s) : put_checkpoint(&c, &damage, !s);
     zf_pool_free(pool);
@@ -169,7 +164,7 @@ struct overview {
 };
 
 /* One that is gone by now was one too many for `keep`. */
-static enum zf_status look(void *ctx, const char *path, bool left, struct zf_err *e)
+static enum zf_status look(void *ctx, const char *path, enum zf_saves_of of, struct zf_err *e)
 {
     struct overview *v = ctx;
     struct zf_ckpt c;
@@ -180,22 +175,16 @@ static enum zf_status look(void *ctx, const char *path, bool left, struct zf_err
     bool open = !bad;
     if (open) bad = zf_ckpt_verify(&c, v->pool, NULL, &why);
     bool weights = open && zf_saves_is_weights(c.info);
-    json_t *o = json_pack("{s:s s:I s:b s:b s:b}", "file", path, "bytes", (json_int_t)st.st_size, "left", left, "valid", !bad,
-                          "weights_only", weights);
+    json_t *o = json_pack("{s:s s:I s:b s:b s:b s:b}", "file", path, "bytes", (json_int_t)st.st_size, "left", of == ZF_SAVES_LEFT,
+                          "foreign", of == ZF_SAVES_FOREIGN, "valid", !bad, "weights_only", weights);
     if (open && json_object_get(c.info, "step")) json_object_set(o, "step", json_object_get(c.info, "step"));
     if (open && json_object_get(c.info, "time")) json_object_set(o, "time", json_object_get(c.info, "time"));
     if (bad) json_object_set_new(o, "damage", json_string(why.message));
     if (open) zf_ckpt_close(&c);
     if (bad && !v->damaged++) v->first = why;
     if (json_array_append_new(v->list, o)) return zf_fail_memory(e, path);
-    if (bad || left || weights || v->next) return ZF_OK;
+    if (bad || of != ZF_SAVES_OURS || weights || v->next) return ZF_OK;
     return (v->next = strdup(path)) ? ZF_OK : zf_fail_memory(e, path);
-}
-
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
 }
 
 static void put_overview(const char *run, const struct overview *v, const struct zf_run_facts *f)
@@ -206,15 +195,19 @@ static void put_overview(const char *run, const struct overview *v, const struct
     for (size_t i = 0; i < n; i++) {
         const json_t *o = json_array_get(v->list, i);
         const char *damage = zf_json_text(o, "damage", NULL);
-        zf_show_line(stdout, "  %s  step %.0f  %s  %s  %s%s%s", name_of(zf_json_text(o, "file", "")), zf_json_number(o, "step", 0),
+        zf_show_line(stdout, "  %s  step %.0f  %s  %s  %s%s%s", zf_path_name(zf_json_text(o, "file", "")), zf_json_number(o, "step", 0),
                      zf_bytes_text((size_t)zf_json_number(o, "bytes", 0), bytes, sizeof bytes), zf_json_text(o, "time", ""),
                      damage                                             ? "DAMAGED: "
                      : json_is_true(json_object_get(o, "weights_only")) ? "whole, its weights only"
                                                                         : "whole",
-                     damage ? damage : "", json_is_true(json_object_get(o, "left")) ? "  (of steps that the run was taken back from)" : "");
+                     damage ? damage : "",
+                     zf_saves_where(json_is_true(json_object_get(o, "foreign")) ? ZF_SAVES_FOREIGN
+                                    : json_is_true(json_object_get(o, "left"))  ? ZF_SAVES_LEFT
+                                                                                : ZF_SAVES_OURS));
     }
     if (v->next)
-        zf_show_line(stdout, "%s from %s", f->finished ? "the run is over; more steps would go on" : "a start goes on", name_of(v->next));
+        zf_show_line(stdout, "%s from %s", f->finished ? "the run is over; more steps would go on" : "a start goes on",
+                     zf_path_name(v->next));
     else
         puts("there is none that a start could go on from");
     if (f->last_export[0]) zf_show_line(stdout, "newest export: %s", f->last_export);
@@ -226,7 +219,7 @@ enum zf_status zf_inspect_run(const char *run, bool json, struct zf_err *e)
     ZF_TRY(zf_rundir_look(&facts, run, NULL, e));
     if (facts.state != ZF_RUNDIR_OURS)
         return zf_fail(e, ZF_FORMAT, run, "it has neither config.json (a model) nor a run; a model folder or a run directory is expected");
-    struct overview v = {.list = json_array(), .pool = zf_all_threads()};
+    struct overview v = {.list = json_array(), .pool = zf_pool_to_read(0)};
     enum zf_status s = v.list ? zf_saves_each(run, look, &v, e) : zf_fail_memory(e, run);
     if (!s && json) {
         json_t *o = json_pack("{s:s s:O s:s? s:s? s:b s:b}", "path", run, "checkpoints", v.list, "next", v.next, "last_export",

@@ -5,6 +5,7 @@
 #include "core/base/floats.h"
 #include "core/config/run_cfg.h"
 #include "core/run/locate.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/session/locate.h"
 #include "core/telemetry/jsonl.h"
@@ -30,21 +31,17 @@ bool zf_is_checkpoint(const char *path)
 static enum zf_status read_options(struct zf_saved_model *m, struct zf_err *e)
 {
     const char *text = zf_json_text(m->file.info, "run_cfg", NULL);
-    struct zf_err_list errors = {0};
-    ZF_TRY(zf_options_init(&m->options, e));
     if (!text) return zf_fail(e, ZF_FORMAT, m->path, "it does not say under which options it was written: it is no checkpoint of a run");
-    enum zf_status s = zf_run_cfg_read_memory(&m->options, text, strlen(text), m->path, NULL, &errors);
-    if (s) *e = errors.list[0];
-    zf_err_list_free(&errors);
-    return s ? e->code = ZF_FORMAT : ZF_OK;
+    return zf_run_cfg_options(&m->options, text, m->path, e) ? e->code = ZF_FORMAT : ZF_OK;
 }
 
-struct zf_pool *zf_all_threads(void)
+struct zf_pool *zf_pool_to_read(int64_t threads)
 {
     struct zf_device_info host;
     struct zf_pool *pool = NULL;
     struct zf_err ignored;
-    if (zf_device_survey("host", &host)) zf_pool_new(&pool, host.threads, &ignored);
+    if (!threads && zf_device_survey("host", &host)) threads = host.threads;
+    if (threads) zf_pool_new(&pool, (int)threads, &ignored);
     return pool;
 }
 
@@ -70,7 +67,7 @@ enum zf_status zf_saved_model_open(struct zf_saved_model *out, const char *path,
         return zf_fail_memory(e, path);
     }
     enum zf_status s = read_model(out, e);
-    out->pool = zf_all_threads();
+    out->pool = zf_pool_to_read(0);
     if (s) zf_saved_model_close(out);
     return s;
 }
@@ -87,46 +84,44 @@ void zf_saved_model_close(struct zf_saved_model *m)
 
 /* ---- which one ---- */
 
-enum { ANY = -1 }; /* step */
-
-struct wanted {
-    struct zf_saved_model *found; /* path NULL: none so far */
-    double step;
-};
-
-/* The newest first. Damaged ones are named, but do not keep others from being found. One that is gone by now was one too many for `keep`.
- */
-static enum zf_status see(void *ctx, const char *path, bool left, struct zf_err *e)
+/* The newest of a step, or of any (NULL). ZF_OK with m->path NULL: there is none. */
+static enum zf_status find_saved(struct zf_saved_model *m, const char *run, const uint64_t *step, struct zf_err *e)
 {
-    struct wanted *w = ctx;
-    struct zf_saved_model *m = w->found;
-    struct zf_err why;
-    if (left || m->path || !zf_file_exists(path)) return ZF_OK;
-    if (zf_ckpt_open(&m->file, path, &why)) return zf_saves_warn(NULL, &why), ZF_OK;
-    bool meant = w->step == ANY || zf_json_number(m->file.info, "step", -1) == w->step;
-    enum zf_status bad = meant ? zf_ckpt_verify(&m->file, m->pool, NULL, &why) : ZF_OK;
-    if (bad) zf_saves_warn(NULL, &why);
-    if (meant && !bad && (m->path = strdup(path))) return ZF_OK;
-    zf_ckpt_close(&m->file);
-    return meant && !bad ? zf_fail_memory(e, path) : ZF_OK;
-}
-
-/* ZF_OK with m->path NULL: there is none. */
-static enum zf_status find_saved(struct zf_saved_model *m, const char *run, double step, struct zf_err *e)
-{
-    struct wanted w = {m, step};
-    m->pool = zf_all_threads();
-    enum zf_status s = zf_saves_each(run, see, &w, e);
+    m->pool = zf_pool_to_read(0);
+    enum zf_status s = zf_saves_newest(&m->file, &m->path, run, step, true, m->pool, e);
     if (!s && m->path) s = read_model(m, e);
     if (s || !m->path) zf_saved_model_close(m);
     return s;
 }
 
+/* keep_best kept nothing; what was the best may be known all the same: to the newest checkpoint. e: that nothing was kept. */
+static enum zf_status best_not_kept(const char *run, struct zf_err *e)
+{
+    struct zf_saved_model m = {0};
+    struct zf_err ignored;
+    char *folder = NULL;
+    uint64_t step = 0;
+    if (!find_saved(&m, run, NULL, &ignored) && m.path)
+        step = zf_json_count(json_object_get(json_object_get(m.file.info, "trainer"), "best"), "step");
+    zf_saved_model_close(&m);
+    if (!step) return e->code;
+    bool there = !find_saved(&m, run, &step, &ignored) && m.path;
+    if (!there) there = !zf_locate_export(&folder, run, &step, &ignored);
+    zf_saved_model_close(&m);
+    free(folder);
+    if (!there)
+        return zf_fail(e, ZF_FORMAT, run,
+                       "its best step was %" PRIu64 ", of which nothing is left: keep_best = yes keeps an export of the best", step);
+    return zf_fail(e, ZF_FORMAT, run,
+                   "its best step was %" PRIu64 ", and keep_best is no: no export of it was kept; `--step %" PRIu64 "` is there", step,
+                   step);
+}
+
 static enum zf_status best_in_run(char **folder, struct zf_saved_model *m, const char *run, struct zf_err *e)
 {
     uint64_t step;
-    ZF_TRY(zf_locate_best(folder, &step, run, e));
-    if (!*folder) ZF_TRY(find_saved(m, run, (double)step, e));
+    if (zf_locate_best(folder, &step, run, e)) return best_not_kept(run, e);
+    if (!*folder) ZF_TRY(find_saved(m, run, &step, e));
     if (*folder || m->path) return ZF_OK;
     return zf_fail(e, ZF_FORMAT, run, "its best step was %" PRIu64 ", of which neither the export nor a checkpoint is there any more",
                    step);
@@ -138,8 +133,9 @@ static enum zf_status in_run(char **folder, struct zf_saved_model *m, const char
     bool last = !step || !strcmp(step, "last");
     if (step && !strcmp(step, "best")) return best_in_run(folder, m, run, e);
     if (!last) ZF_TRY(zf_locate_step(&number, step, e));
-    ZF_TRY(find_saved(m, run, last ? ANY : (double)number, e));
-    return m->path ? ZF_OK : zf_locate_export(folder, run, last ? NULL : &number, e);
+    const uint64_t *which = last ? NULL : &number;
+    ZF_TRY(find_saved(m, run, which, e));
+    return m->path ? ZF_OK : zf_locate_export(folder, run, which, e);
 }
 
 enum zf_status zf_find_model(char **folder, struct zf_saved_model *saved, const char *argument, const char *step, struct zf_err *e)
@@ -154,6 +150,7 @@ enum zf_status zf_find_model(char **folder, struct zf_saved_model *saved, const 
                        model ? "a model" : "a checkpoint");
     if (model) return (*folder = strdup(argument)) ? ZF_OK : zf_fail_memory(e, argument);
     if (zf_is_checkpoint(argument)) return zf_saved_model_open(saved, argument, e);
+    if (zf_saves_is_file(argument) && !zf_directory_exists(argument)) return zf_saves_missing(argument, e);
     ZF_TRY(zf_locate_run(&run, argument, e));
     enum zf_status s = in_run(folder, saved, run, step, e);
     free(run);
@@ -164,13 +161,8 @@ enum zf_status zf_find_model(char **folder, struct zf_saved_model *saved, const 
 
 enum zf_status zf_saved_model_masters(const struct zf_saved_model *m, const struct zf_param *p, float *out, struct zf_err *e)
 {
-    char name[ZF_CKPT_NAME + 1];
-    snprintf(name, sizeof name, "%.180s:master", p->name);
-    const struct zf_ckpt_tensor *t = zf_ckpt_find(&m->file, name);
-    if (!t) return zf_fail(e, ZF_FORMAT, m->path, "%s is missing, a tensor of the model that its config.json tells of", name);
-    if (t->type != ZF_CKPT_F32 || t->rank != 2 || t->shape[0] != p->rows || t->shape[1] != p->cols)
-        return zf_fail(e, ZF_FORMAT, m->path, "%s has another shape or type than its config.json makes it, which is f32 [%zu, %zu]", name,
-                       p->rows, p->cols);
+    const struct zf_ckpt_tensor *t;
+    ZF_TRY(zf_saved_master(&t, &m->file, p, e));
     return zf_ckpt_read(&m->file, t, out, 0, t->bytes, m->pool, e);
 }
 

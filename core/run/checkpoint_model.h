@@ -1,6 +1,4 @@
-/* The model that is in a checkpoint: its configuration, and its masters, which are read a tensor at a time; what trains it is not looked
- * at.
- */
+/* The model that is in a checkpoint: its configuration, and its masters, which are read a tensor at a time. What trains it is not read. */
 #ifndef ZF_RUN_CHECKPOINT_MODEL_H
 #define ZF_RUN_CHECKPOINT_MODEL_H
 
@@ -20,8 +18,9 @@ struct zf_saved_model {
     struct zf_pool *pool; /* NULL: this thread alone */
 };
 
-/* A pool of all threads that this process may use, to read with; NULL: there are no means for it, this thread is enough. */
-struct zf_pool *zf_all_threads(void);
+/* A pool of so many threads, 0: all that this process may use, to verify and read with; NULL: there are no means for it, this thread is
+ * enough. To be freed. */
+struct zf_pool *zf_pool_to_read(int64_t threads);
 
 /* A file that is a checkpoint, or should be one: by its name, or by how it begins. */
 bool zf_is_checkpoint(const char *path);

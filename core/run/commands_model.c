@@ -5,6 +5,7 @@
 #include "core/base/show.h"
 #include "core/tokenizer/tokenizer.h"
 #include "core/run/checkpoint_model.h"
+#include "core/run/saves.h"
 #include "core/session/locate.h"
 
 #include <stdio.h>
@@ -303,6 +304,7 @@ enum zf_status zf_command_inspect(struct zf_args *a, struct zf_err *e)
     bool model = config && zf_file_exists(config);
     free(config);
     if (model) return inspect_folder(path, json, e);
+    if (zf_saves_is_file(path) && !zf_directory_exists(path)) return zf_saves_missing(path, e);
     ZF_TRY(zf_locate_run(&run, path, e));
     enum zf_status s = zf_inspect_run(run, json, e);
     free(run);

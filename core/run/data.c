@@ -2,6 +2,7 @@
  * what is trained on. */
 #include "core/run/data.h"
 
+#include "core/base/file.h"
 #include "core/base/plural.h"
 #include "core/run/setup.h"
 #include "core/tokenizer/text.h"
@@ -181,8 +182,7 @@ static void print_ids(const struct show *s, const struct zf_row *r, size_t first
 static const char *file_name(const struct show *s, uint32_t file)
 {
     if (file >= s->data->file_count) return "?";
-    const char *path = s->data->files[file], *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
+    return zf_path_name(s->data->files[file]);
 }
 
 static void print_place(const struct show *s, const struct zf_source *place, const struct zf_source *before)

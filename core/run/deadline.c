@@ -73,7 +73,7 @@ static double first_save(const struct zf_trainer *t)
     for (size_t i = json_array_size(entries); i-- > 0;) {
         const json_t *v = json_array_get(entries, i);
         double seconds = zf_json_number(v, "seconds", -1);
-        if (!strcmp(zf_json_text(v, "type", ""), "checkpoint") && seconds >= 0) return seconds;
+        if (zf_json_is(v, "checkpoint") && seconds >= 0) return seconds;
     }
     return (double)t->model.params.parameters * STATE_BYTES / guessed_speed;
 }

@@ -1,6 +1,7 @@
 /* doctor: what this machine has for training, and what is missing. */
 #include "core/run/check.h"
 
+#include "core/base/file.h"
 #include "core/plan/memory.h"
 #include "core/run/measure.h"
 #include "kernels/cores.h"
@@ -11,7 +12,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <sys/utsname.h>
 
 static void cpu_name(char *to, size_t size)
@@ -88,7 +88,6 @@ enum zf_status zf_doctor_run(struct zf_err *e)
     struct zf_memory_limits l;
     struct zf_device *d;
     struct zf_device_info info;
-    struct statvfs disk;
     ZF_TRY(zf_device_open(&d, "host", &(struct zf_device_options){0}, e));
     d->type->info(d, &info);
     cpu_name(cpu, sizeof cpu);
@@ -107,8 +106,8 @@ enum zf_status zf_doctor_run(struct zf_err *e)
     limit("memory", l.available, "");
     limit("cgroup", l.cgroup, l.cgroup_path);
     if (!getrlimit(RLIMIT_MEMLOCK, &memlock)) limit("memlock", memlock.rlim_cur == RLIM_INFINITY ? SIZE_MAX : (size_t)memlock.rlim_cur, "");
-    if (!statvfs(".", &disk))
-        printf("%-14s %s free in this directory\n", "disk", zf_bytes_text((size_t)disk.f_bavail * disk.f_frsize, text, sizeof text));
+    uint64_t room = zf_file_room(".");
+    if (room < UINT64_MAX) printf("%-14s %s free in this directory\n", "disk", zf_bytes_text(room, text, sizeof text));
     puts(!strcmp(info.isa, "scalar") ? "missing        AVX2 or AVX-512: training will be slow on this processor"
                                      : "missing        nothing");
     d->type->close(d);

@@ -42,22 +42,16 @@ void zf_printer_init(struct zf_printer *p, const char *run, double plain_every)
     if (!zf_rundir_look(&facts, run, NULL, &ignored)) p->steps = facts.steps;
 }
 
-static uint64_t count_of(const json_t *line, const char *key)
-{
-    double x = zf_json_number(line, key, 0);
-    return x >= 1 && x < 9e15 ? (uint64_t)x : 0;
-}
-
 static void print_step(struct zf_printer *p, const json_t *o)
 {
-    struct zf_plain_step s = {.step = count_of(o, "step"),
+    struct zf_plain_step s = {.step = zf_json_count(o, "step"),
                               .steps = p->steps,
                               .loss = zf_json_number(o, "loss", NAN),
                               .norm = zf_json_number(o, "grad_norm", NAN),
                               .clip = zf_json_number(o, "clip", 1),
                               .learning_rate = zf_json_number(o, "learning_rate", 0),
                               .tokens_per_s = zf_json_number(o, "tokens_per_s", 0),
-                              .skipped = count_of(o, "skipped")};
+                              .skipped = zf_json_count(o, "skipped")};
     s.applied = isfinite(s.loss) && isfinite(s.norm);
     zf_eta_step(&p->eta, zf_json_number(o, "step_ms", 0) / 1e3);
     s.eta = zf_eta_left(&p->eta, s.steps > s.step ? s.steps - s.step : 0, 0);
@@ -79,7 +73,7 @@ static void print_change(struct zf_printer *p, const json_t *o)
     value_text(new, sizeof new, json_object_get(o, "new"));
     zf_plain_text(&p->plain, "change: %s %s -> %s, from step %.0f (%s, %s)", name, old, new, zf_json_number(o, "from_step", 0),
                   zf_json_text(o, "user", "?"), zf_json_text(o, "by", "?"));
-    if (!strcmp(name, "steps")) p->steps = count_of(o, "new");
+    if (!strcmp(name, "steps")) p->steps = zf_json_count(o, "new");
 }
 
 static void print_end(struct zf_printer *p, const json_t *o)
@@ -101,13 +95,12 @@ static void print_end(struct zf_printer *p, const json_t *o)
 void zf_printer_line(struct zf_printer *p, const json_t *o)
 {
     static const char *const texts[] = {"note", "warning", "error", "mark", "sample"};
-    const char *type = zf_json_text(o, "type", "");
     for (size_t i = 0; i < sizeof texts / sizeof *texts; i++)
-        if (!strcmp(type, texts[i])) zf_plain_text(&p->plain, "%s: %s", type, zf_json_text(o, "text", ""));
-    if (!strcmp(type, "step")) print_step(p, o);
-    if (!strcmp(type, "change")) print_change(p, o);
-    if (!strcmp(type, "end")) print_end(p, o);
-    if (!strcmp(type, "valid")) {
+        if (zf_json_is(o, texts[i])) zf_plain_text(&p->plain, "%s: %s", texts[i], zf_json_text(o, "text", ""));
+    if (zf_json_is(o, "step")) print_step(p, o);
+    if (zf_json_is(o, "change")) print_change(p, o);
+    if (zf_json_is(o, "end")) print_end(p, o);
+    if (zf_json_is(o, "valid")) {
         char accuracy[48] = "";
         if (json_object_get(o, "accuracy")) snprintf(accuracy, sizeof accuracy, ", accuracy %.4f", zf_json_number(o, "accuracy", NAN));
         zf_plain_text(&p->plain, "step %.0f validation loss %.4f over %.0f targets%s", zf_json_number(o, "step", 0),

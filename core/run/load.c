@@ -3,7 +3,9 @@
 
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/base/plural.h"
 #include "core/run/save.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/steer.h"
 #include "core/session/change.h"
@@ -22,42 +24,25 @@ struct load {
     uint64_t fork;  /* up to that step it is the run's way as it is now */
 };
 
-static uint64_t count_of(const json_t *o, const char *name)
-{
-    double x = zf_json_number(o, name, 0);
-    return x >= 1 && x < 9e15 ? (uint64_t)x : 0;
-}
-
 /* ---- what can be known before ---- */
-
-static enum zf_status misfit(const struct load *l, const char *what, struct zf_err *e)
-{
-    return zf_fail(e, ZF_FORMAT, l->from.path, "%s is missing or of another shape than this run's; the checkpoint is not of this run",
-                   what);
-}
 
 /* The model is this one, and memory is enough for the policy of then. */
 static enum zf_status check_fits(const struct zf_trainer *t, const struct load *l, struct zf_err *e)
 {
-    const json_t *info = l->from.file.info, *matrices = json_object_get(json_object_get(info, "pipeline"), "matrices");
+    const json_t *matrices = json_object_get(json_object_get(l->from.file.info, "pipeline"), "matrices");
     const struct zf_params *p = &t->model.params;
-    for (size_t i = 0; i < p->count; i++) {
-        char name[256];
-        snprintf(name, sizeof name, "%.180s:master", p->list[i].name);
-        const struct zf_ckpt_tensor *x = zf_ckpt_find(&l->from.file, name);
-        if (!x || x->type != ZF_CKPT_F32 || x->rank != 2 || x->shape[0] != p->list[i].rows || x->shape[1] != p->list[i].cols)
-            return misfit(l, name, e);
-    }
-    if (json_array_size(matrices) != t->pipeline.matrices) return misfit(l, "`matrices` of its state", e);
-    uint32_t interval = (uint32_t)count_of(json_object_get(info, "trainer"), "update_interval");
-    if (!interval) interval = zf_policy_first_interval(&l->wanted);
-    struct zf_policy policy = zf_policy_of(&l->wanted, t->model.dtype, interval);
+    const struct zf_ckpt_tensor *ignored;
+    for (size_t i = 0; i < p->count; i++) ZF_TRY(zf_saved_master(&ignored, &l->from.file, &p->list[i], e));
+    if (json_array_size(matrices) != t->pipeline.matrices)
+        return zf_fail(e, ZF_FORMAT, l->from.path, "its state is of %zu matrices, and this run has %zu; the checkpoint is not of this run",
+                       json_array_size(matrices), t->pipeline.matrices);
+    struct zf_policy policy = zf_policy_of(&l->wanted, t->model.dtype, zf_saved_interval(&l->from.file, &l->wanted));
     return zf_steer_memory(t, &policy, e);
 }
 
 static enum zf_status differences(const struct zf_trainer *t, struct load *l, struct zf_err *e)
 {
-    l->steps = l->wanted.steps ? (uint64_t)l->wanted.steps : count_of(l->from.file.info, "steps");
+    l->steps = l->wanted.steps ? (uint64_t)l->wanted.steps : zf_json_count(l->from.file.info, "steps");
     struct zf_change_place place = {.step = l->from.step, .steps = t->o->steps ? l->steps : t->setup->steps, .run = t->run};
     return zf_changes_between(&l->changes, t->o, &l->wanted, &place, e);
 }
@@ -65,13 +50,9 @@ static enum zf_status differences(const struct zf_trainer *t, struct load *l, st
 /* Damage and mistakes are found here, while nothing has been altered. */
 static enum zf_status look(struct zf_trainer *t, struct load *l, const char *run, struct zf_err *e)
 {
-    struct zf_device_info device;
-    struct zf_pool *pool = NULL;
     char *path = NULL;
-    t->device->type->info(t->device, &device);
     enum zf_status s = zf_saves_find(&path, &l->fork, run, l->command->word[0], e);
-    if (!s) s = zf_pool_new(&pool, device.threads, e);
-    if (!s) s = zf_resume_load(&l->from, &l->wanted, t->o, run, path, pool, e);
+    if (!s) s = zf_resume_load(&l->from, &l->wanted, t->o, run, path, e);
     bool open = !s;
     if (!s) s = check_fits(t, l, e);
     if (!s) s = differences(t, l, e);
@@ -80,7 +61,6 @@ static enum zf_status look(struct zf_trainer *t, struct load *l, const char *run
         zf_options_free(&l->wanted);
         zf_resume_close(&l->from);
     }
-    zf_pool_free(pool);
     free(path);
     return s;
 }
@@ -124,7 +104,7 @@ static void forget(struct zf_trainer *t)
     t->save.path = t->exported = t->best.path = NULL;
     t->best.any = false;
     t->best.worse = t->best.step = t->best.kept = 0;
-    t->exported_at = t->validated_at = t->judged_at = (struct zf_moment){0};
+    t->exported_at = t->judged_at = (struct zf_moment){0};
     t->save.failed = 0;
     t->profile = (struct zf_profile){.data_cpu = t->profile.data_cpu};
     t->ill = t->answered = false;
@@ -151,6 +131,29 @@ static enum zf_status go(struct zf_trainer *t, const struct load *l, struct zf_e
     return zf_lock_beat(t->lock, t->step, e);
 }
 
+bool zf_load_loses(const struct zf_trainer *t, const char *word, char *text, size_t room)
+{
+    struct zf_err ignored;
+    char *run = zf_trainer_place(t), *path = NULL;
+    uint64_t fork;
+    bool found = run && !zf_saves_find(&path, &fork, run, word, &ignored);
+    double step = found ? zf_saves_step(path) : -1;
+    free(path);
+    free(run);
+    if (step < 0) return false;
+    if (step < (double)t->step)
+        snprintf(text, room,
+                 "load takes the run from step %" PRIu64
+                 " back to step %.0f: what was done since is undone, with %.0f step%s to be taken again",
+                 t->step, step, (double)t->step - step, zf_plural((size_t)((double)t->step - step)));
+    else
+        snprintf(text, room,
+                 "load takes the run from step %" PRIu64
+                 " to step %.0f as it is in the checkpoint: what was done on the way here is undone",
+                 t->step, step);
+    return true;
+}
+
 enum zf_status zf_load(struct zf_trainer *t, const struct zf_command *c, char *text, size_t room, struct zf_err *e)
 {
     struct load l = {.command = c};
@@ -163,7 +166,7 @@ enum zf_status zf_load(struct zf_trainer *t, const struct zf_command *c, char *t
         free(run);
         return s;
     }
-    struct zf_change_place place = {.step = l.from.step, .steps = l.steps, .rate = NULL};
+    struct zf_change_place place = {.step = l.from.step, .steps = l.steps, .rate = NULL, .bare = true};
     char *differ = zf_changes_text(&l.changes, t->o, NULL, 0, &place);
     s = write_down(t, &l, e);
     if (!s) {

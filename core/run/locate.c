@@ -26,7 +26,7 @@ enum zf_status zf_locate_step(uint64_t *out, const char *text, struct zf_err *e)
 
 static bool is_export(const json_t *entry)
 {
-    return !strcmp(zf_json_text(entry, "type", ""), "export") && strchr(zf_json_text(entry, "file", ""), '/');
+    return zf_json_is(entry, "export") && strchr(zf_json_text(entry, "file", ""), '/');
 }
 
 /* RUN/exports/NAME. The journal's path may be an older one: a run can be moved. *out NULL: it is not there. */
@@ -70,7 +70,7 @@ enum zf_status zf_locate_best(char **out, uint64_t *step, const char *run, struc
     for (size_t i = json_array_size(entries); !found && i-- > 0;) {
         const json_t *x = json_array_get(entries, i);
         double at = zf_json_number(x, "step", -1);
-        if (!strcmp(zf_json_text(x, "type", ""), "resume") && at >= 0 && at < limit) limit = at;
+        if (zf_json_is(x, "resume") && at >= 0 && at < limit) limit = at;
         if (!is_export(x) || !json_is_true(json_object_get(x, "best")) || at < 0 || at > limit) continue;
         found = true;
         *step = (uint64_t)at;

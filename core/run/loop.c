@@ -16,16 +16,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static struct zf_moment now(const struct zf_trainer *t)
-{
-    return (struct zf_moment){t->step, t->drains};
-}
-
-static bool is_now(const struct zf_trainer *t, const struct zf_moment *m)
-{
-    return m->step == t->step && m->drains == t->drains;
-}
-
 static bool asked_to_stop(const struct zf_trainer *t)
 {
     return *t->stop != 0;
@@ -126,7 +116,6 @@ enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf
         ZF_TRY(zf_choices_score(&c, &t->model, &r.choices, e));
     }
     *loss = r.loss;
-    t->validated_at = now(t);
     zf_profile_see(t);
     zf_record_valid(t, &r);
     zf_eta_pause(&t->eta, zf_clock() - from);
@@ -183,7 +172,7 @@ static enum zf_status write_export(struct zf_trainer *t, struct zf_err *e)
     }
     free(t->exported);
     t->exported = path;
-    t->exported_at = now(t);
+    t->exported_at = zf_trainer_now(t);
     zf_plain_text(&t->plain, "step %" PRIu64 " exported to %s", t->step, path);
     return ZF_OK;
 }
@@ -192,7 +181,7 @@ enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err 
 {
     double from = zf_clock();
     zf_session_doing(t->session, "exporting");
-    bool written = !t->exported || !is_now(t, &t->exported_at); /* the best one and the last one may be the same */
+    bool written = !t->exported || !zf_trainer_is_now(t, &t->exported_at); /* the best one and the last one may be the same */
     if (written) ZF_TRY(write_export(t, e));
     if (!best && t->best.path && !strcmp(t->best.path, t->exported)) { /* it was asked for: a better one does not remove it */
         free(t->best.path);
@@ -223,7 +212,7 @@ static enum zf_status judge(struct zf_trainer *t, bool *enough, struct zf_err *e
     double loss;
     ZF_TRY(zf_trainer_validate(t, &loss, e));
     *enough = false;
-    t->judged_at = now(t);
+    t->judged_at = zf_trainer_now(t);
     if (!isfinite(loss))
         zf_record_text(t, "warning", "the validation loss of step %" PRIu64 " is not finite; it counts as one that is no better", t->step);
     if (isfinite(loss) && (!t->best.any || loss < t->best.loss)) {
@@ -287,7 +276,7 @@ static enum zf_status periodic(struct zf_trainer *t, bool *enough, struct zf_err
     *enough = false;
     t->owed = true; /* until all of it is done: a signal may end the run in between, and the next start does the rest */
     bool valid = o->valid_every && t->setup->valid.rows && t->step % (uint64_t)o->valid_every == 0;
-    if (valid && !is_now(t, &t->judged_at)) ZF_TRY(judge(t, enough, e));
+    if (valid && !zf_trainer_is_now(t, &t->judged_at)) ZF_TRY(judge(t, enough, e));
     if (*enough) return ZF_OK;
     if (o->export_every && t->step % (uint64_t)o->export_every == 0) export_or_warn(t, false, goes_on);
     if (o->sample_every && t->step % (uint64_t)o->sample_every == 0) {
@@ -345,7 +334,7 @@ static enum zf_status finish(struct zf_trainer *t, enum zf_end *end, struct zf_e
     ZF_TRY(zf_pipeline_drain(&t->pipeline, e));
     t->drains++;
     enum zf_status s = t->owed ? periodic(t, &enough, e) : ZF_OK;
-    if (!s && t->setup->valid.rows && !is_now(t, &t->validated_at)) s = judge(t, &enough, e);
+    if (!s && t->setup->valid.rows && !zf_trainer_is_now(t, &t->judged_at)) s = judge(t, &enough, e);
     if (s != ZF_STOPPED) return s;
     *end = stopped_by(t);
     return ZF_OK;

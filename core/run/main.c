@@ -8,6 +8,7 @@
 #include "core/run/generate.h"
 #include "core/run/profile.h"
 #include "core/run/remote.h"
+#include "core/run/saves.h"
 #include "core/run/setup.h"
 #include "core/run/train.h"
 #include "core/run/verify.h"
@@ -109,6 +110,21 @@ static void check_files(const struct zf_options *o, struct zf_err_list *errors)
         }
 }
 
+/* A file; else what the run's own is called, as `load` takes it. */
+static enum zf_status find_checkpoint(const char **word, struct zf_options *o, struct zf_err *e)
+{
+    char *path = NULL;
+    uint64_t fork;
+    if (zf_file_exists(*word)) return ZF_OK;
+    if (!strchr(*word, '/') && !zf_directory_exists(o->dir))
+        return zf_fail(e, ZF_USAGE, "--resume", "%s: there is no such file, and no run in %s; a checkpoint, or never, is expected", *word,
+                       o->dir);
+    ZF_TRY(zf_saves_find(&path, &fork, o->dir, *word, e));
+    *word = zf_arena_strdup(&o->arena, path);
+    free(path);
+    return *word ? ZF_OK : zf_fail_memory(e, "--resume");
+}
+
 /* run.cfg, then --set, then what only all options together can tell. Every error is reported. */
 static enum zf_status read_options(struct zf_options *o, struct zf_args *a, const char *path, const char **checkpoint, struct zf_err *e)
 {
@@ -129,8 +145,7 @@ static enum zf_status read_options(struct zf_options *o, struct zf_args *a, cons
     }
     struct zf_err one;
     enum zf_status bad = zf_args_value(a, "--resume", &resume, &one);
-    if (!bad && resume && strcmp(resume, "never") != 0 && !zf_file_exists(resume))
-        bad = zf_fail(&one, ZF_USAGE, "--resume", "there is no such file: %s; a checkpoint, or never, is expected", resume);
+    if (!bad && resume && strcmp(resume, "never") != 0) bad = find_checkpoint(&resume, o, &one);
     if (bad)
         zf_err_list_add(&errors, &one);
     else if (resume && !strcmp(resume, "never"))

@@ -28,7 +28,7 @@ void zf_pace_resume(struct zf_trainer *t, uint32_t now, const json_t *entries, u
     struct zf_pace *p = &t->pace;
     size_t i;
     const json_t *v;
-    if (now) p->interval.now = now;
+    p->interval.now = now;
     zf_pace_forget(t);
     p->again = calloc(json_array_size(entries) + 1, sizeof *p->again);
     p->again_until = p->again ? last_step : 0;

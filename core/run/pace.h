@@ -30,7 +30,7 @@ struct zf_pace {
 /* It begins anew: update_interval has become auto, or the run has. */
 void zf_pace_start(struct zf_trainer *t);
 void zf_pace_close(struct zf_trainer *t);
-/* It goes on: the interval then (0: not known), the journal's entries, the last step that was taken. */
+/* It goes on: the interval then, the journal's entries, the last step that was taken. */
 void zf_pace_resume(struct zf_trainer *t, uint32_t now, const json_t *entries, uint64_t last_step);
 /* What has been measured does not count any more: another policy. */
 void zf_pace_forget(struct zf_trainer *t);

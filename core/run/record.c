@@ -338,6 +338,7 @@ static void set_bus(json_t *o, const struct zf_trainer *t, char *text, size_t si
                         json_pack("{s:f s:f s:f s:f s:f s:f}", "matrix_bytes", m, "d2h", down, "h2d", up, "formula_d2h",
                                   t->watch.sum.formula_down * unit, "formula_h2d", t->watch.sum.formula_up * unit, "formula", formula));
     char bytes[32], measured[32];
+    if (down + up + formula <= 0 && !t->watch.sum.selections) return; /* there is no CPU half to wait for */
     snprintf(text, size,
              "stalls: %.1f %% of the time; bus: measured %.4g M a step (%.4g down, %.4g up; M = %s, %s a step), formula %.4g M; "
              "selections: %" PRIu64,

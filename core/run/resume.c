@@ -1,10 +1,9 @@
 /* See resume.h. */
 #include "core/run/resume.h"
 #include "core/base/file.h"
-#include "core/base/plural.h"
 #include "core/config/run_cfg.h"
-#include "core/pipeline/state.h"
-#include "core/run/save_write.h"
+#include "core/run/checkpoint_model.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 #include "core/session/change.h"
@@ -26,19 +25,6 @@ static bool was_settled(const struct zf_options *o, enum zf_option_id id)
            (id == ZF_OPT_schedule_steps && !o->schedule_steps);
 }
 
-char *zf_resume_text(const struct zf_options *o)
-{
-    char *text = NULL;
-    size_t size;
-    struct zf_err ignored;
-    FILE *to = open_memstream(&text, &size);
-    bool fine = to && !zf_options_write(o, to, &ignored);
-    if (to) fclose(to);
-    if (fine) return text;
-    free(text);
-    return NULL;
-}
-
 /* The same option by several accounts: asked for now, and at the last start; as that start began, and when the checkpoint was written. */
 enum account { ASKED, THEN, RAN, SAVED, ACCOUNTS };
 
@@ -46,6 +32,8 @@ struct merge {
     struct zf_options *of[ACCOUNTS]; /* that of ASKED becomes what the run goes on with */
     struct zf_options next;          /* what it will be when the edits have been made */
     json_t *names;                   /* of options that were edited and count from the next step on */
+    json_t *changes;                 /* zf_resume's */
+    uint64_t first;                  /* that step */
     FILE *edits, *refused;
     size_t edited, refusals;
 };
@@ -56,6 +44,7 @@ static enum zf_status merge_text(struct merge *m, enum zf_option_id id, char *co
 {
     const struct zf_option *row = &zf_option_table[id];
     const char *asked = text[ASKED];
+    const json_int_t first = (json_int_t)m->first;
     bool live = row->when != ZF_WHEN_RESTART, place = id == ZF_OPT_dir || id == ZF_OPT_resume, may = zf_option_free_to_change(id);
     bool edited = !place && strcmp(asked, text[THEN]) != 0 && strcmp(asked, text[RAN]) != 0 && !was_settled(m->of[ASKED], id);
     const char *goes_on = may ? text[RAN] : text[SAVED]; /* a start alone changes it, and the last one may have */
@@ -65,11 +54,13 @@ static enum zf_status merge_text(struct merge *m, enum zf_option_id id, char *co
         if (strcmp(asked, goes_on)) {
             char *word = zf_command_join(&asked, 1);
             fprintf(m->edits, " %s %s", row->name, word ? word : asked);
+            json_array_append_new(m->changes,
+                                  json_pack("{ss ss ss sI}", "option", row->name, "old", goes_on, "new", asked, "from_step", first));
             m->edited++;
             free(word);
         }
     } else if (edited && may) {
-        fprintf(stderr, "zenflow-console: note: %s %s -> %s, as run.cfg says now\n", row->name, text[RAN], asked);
+        json_array_append_new(m->changes, json_pack("{ss ss ss}", "option", row->name, "old", text[RAN], "new", asked));
     } else if (edited && strcmp(asked, goes_on)) {
         fprintf(m->refused, "%s%s %s -> %s", m->refusals++ ? ", " : "", row->name, goes_on, asked);
     }
@@ -88,17 +79,6 @@ static enum zf_status merge_one(struct merge *m, enum zf_option_id id, struct zf
     return s;
 }
 
-static enum zf_status read_options(struct zf_options *o, const char *text, const char *path, struct zf_err *e)
-{
-    struct zf_err_list errors = {0};
-    ZF_TRY(zf_options_init(o, e));
-    enum zf_status s = text ? zf_run_cfg_read_memory(o, text, strlen(text), path, NULL, &errors) : zf_run_cfg_read(o, path, &errors);
-    if (s) *e = errors.list[0];
-    if (s) zf_options_free(o);
-    zf_err_list_free(&errors);
-    return s;
-}
-
 /* Of the checkpoint. */
 static enum zf_status text_of_file(const struct zf_resume *r, const char **text, struct zf_err *e)
 {
@@ -114,7 +94,8 @@ static enum zf_status merge_all(struct zf_resume *r, struct merge *m, const char
     m->edits = open_memstream(&edits, &size);
     m->refused = open_memstream(&refused, &size);
     m->names = json_array();
-    if (!m->edits || !m->refused || !m->names) s = zf_fail_memory(e, "the options");
+    m->changes = json_array();
+    if (!m->edits || !m->refused || !m->names || !m->changes) s = zf_fail_memory(e, "the options");
     for (int i = 0; !s && i < ZF_OPTIONS; i++) s = merge_one(m, (enum zf_option_id)i, e);
     if (m->edits) fclose(m->edits);
     if (m->refused) fclose(m->refused);
@@ -129,7 +110,8 @@ static enum zf_status merge_all(struct zf_resume *r, struct merge *m, const char
         s = zf_fail_memory(e, "the options");
     }
     r->edited = m->names;
-    if (!s && !(r->run_cfg = zf_resume_text(&m->next))) s = zf_fail_memory(e, "the options");
+    r->changes = m->changes;
+    if (!s && !(r->run_cfg = zf_options_text(&m->next))) s = zf_fail_memory(e, "the options");
     free(edits);
     free(refused);
     return s;
@@ -140,7 +122,7 @@ static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, c
     char *start = zf_path_join(run, "run.cfg");
     const char *text = NULL;
     struct zf_options then, ran, saved;
-    struct merge m = {.of = {o, &then, &ran, &saved}};
+    struct merge m = {.of = {o, &then, &ran, &saved}, .first = r->step + 1};
     enum zf_status s = start ? ZF_OK : zf_fail_memory(e, run);
     if (!s && !r->anew) s = text_of_file(r, &text, e);
     if (r->anew) text = zf_json_text(json_array_get(r->entries, 0), "run_cfg", NULL); /* never_saved has seen it */
@@ -149,7 +131,7 @@ static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, c
     const char *const texts[] = {zf_json_text(r->start, "asked", NULL), zf_json_text(r->start, "run_cfg", NULL), text};
     const char *const names[] = {start, start, r->anew ? start : r->path};
     for (int i = THEN; !s && i < ACCOUNTS; i++) {
-        s = read_options(m.of[i], texts[i - 1], names[i - 1], e);
+        s = zf_run_cfg_options(m.of[i], texts[i - 1], names[i - 1], e);
         read += !s;
     }
     free(start);
@@ -159,6 +141,11 @@ static enum zf_status merge_options(struct zf_resume *r, struct zf_options *o, c
     }
     for (int i = THEN; i < THEN + read; i++) zf_options_free(m.of[i]);
     return s;
+}
+
+enum zf_status zf_resume_options(const struct zf_resume *r, struct zf_options *out, struct zf_err *e)
+{
+    return zf_run_cfg_options(out, r->run_cfg, "run.cfg", e);
 }
 
 /* One option of those of now becomes what it was when the checkpoint was written. */
@@ -188,7 +175,7 @@ static enum zf_status options_then(const struct zf_resume *r, struct zf_options 
     char *refused = NULL;
     size_t size, count = 0;
     ZF_TRY(text_of_file(r, &text, e));
-    ZF_TRY(read_options(&then, text, r->path, e));
+    ZF_TRY(zf_run_cfg_options(&then, text, r->path, e));
     enum zf_status s = zf_options_copy(wanted, now, e);
     bool copied = !s;
     FILE *to = open_memstream(&refused, &size);
@@ -205,17 +192,25 @@ static enum zf_status options_then(const struct zf_resume *r, struct zf_options 
 
 /* ---- which checkpoint ---- */
 
-static enum zf_status choose(struct zf_resume *r, const char *run, const char *from, struct zf_pool *pool, struct zf_err *e)
+static enum zf_status open_named(struct zf_resume *r, const char *from, struct zf_pool *pool, struct zf_err *e)
 {
-    if (!from) return zf_saves_newest(&r->file, &r->path, run, zf_saves_warn, NULL, e);
     ZF_TRY(zf_ckpt_open(&r->file, from, e));
     enum zf_status s = zf_saves_is_weights(r->file.info)
                            ? zf_fail(e, ZF_DIFFERENT, from,
                                      "it has its weights only, as keep_weights asks for, and nothing to go on from; take another one, or "
                                      "export it and begin a run with --set path=EXPORT --set dir=NAME")
                            : zf_ckpt_verify(&r->file, pool, NULL, e);
-    if (!s && !(r->path = strdup(from))) s = zf_fail_memory(e, from);
+    char *real = s ? NULL : realpath(from, NULL); /* the journal names it for starts from wherever they are made */
+    if (!s && !(r->path = real ? real : strdup(from))) s = zf_fail_memory(e, from);
     if (s) zf_ckpt_close(&r->file);
+    return s;
+}
+
+static enum zf_status choose(struct zf_resume *r, const char *run, const char *from, int64_t threads, struct zf_err *e)
+{
+    struct zf_pool *pool = zf_pool_to_read(threads);
+    enum zf_status s = from ? open_named(r, from, pool, e) : zf_saves_newest(&r->file, &r->path, run, NULL, false, pool, e);
+    zf_pool_free(pool);
     return s;
 }
 
@@ -254,16 +249,21 @@ static void look_back(struct zf_resume *r)
     r->attempt = 1;
     for (size_t i = 0; i < json_array_size(r->entries); i++) {
         json_t *v = json_array_get(r->entries, i);
-        const char *type = zf_json_text(v, "type", "");
-        if (zf_journal_is_load(v) || (strcmp(type, "start") && strcmp(type, "resume"))) continue;
+        if (zf_journal_is_load(v) || !(zf_json_is(v, "start") || zf_json_is(v, "resume"))) continue;
         r->attempt++;
         if (!zf_json_text(v, "run_cfg", NULL)) continue;
         json_decref(r->start);
         r->start = json_incref(v);
     }
     r->written = r->path ? zf_saves_written(r->entries, r->path, r->file.info) : json_array_size(r->entries);
-    double metrics = zf_json_number(r->file.info, "metrics", 0);
-    if (metrics > 0 && metrics < 9e15) r->metrics = (uint64_t)metrics;
+    r->metrics = zf_json_count(r->file.info, "metrics");
+}
+
+/* What its data was: by the checkpoint, or else by the newest start, which is all that a run without one has. */
+static void remember_content(struct zf_resume *r)
+{
+    json_t *saved = json_object_get(r->file.info, "content");
+    r->content = json_incref(saved ? saved : json_object_get(r->start, "content"));
 }
 
 /* How far the run has come, on the way that counts. */
@@ -272,7 +272,7 @@ static uint64_t reached(const struct zf_resume *r, uint64_t last_step)
     for (size_t i = 0; i < json_array_size(r->entries); i++) {
         const json_t *v = json_array_get(r->entries, i);
         double step = fmax(fmax(zf_json_number(v, "step", 0), zf_json_number(v, "reached", 0)), zf_json_number(v, "from_step", 1) - 1);
-        if (step < 9e15 && step > (double)last_step && strcmp(zf_json_text(v, "type", ""), "at") != 0) last_step = (uint64_t)step;
+        if (step < 9e15 && step > (double)last_step && !zf_json_is(v, "at")) last_step = (uint64_t)step;
     }
     return last_step;
 }
@@ -282,8 +282,7 @@ static bool never_saved(const struct zf_resume *r, const char *run)
 {
     char *there = zf_saves_list(run);
     bool none = there && !*there && zf_json_text(json_array_get(r->entries, 0), "run_cfg", NULL);
-    for (size_t i = 0; none && i < json_array_size(r->entries); i++)
-        none = strcmp(zf_json_text(json_array_get(r->entries, i), "type", ""), "checkpoint") != 0;
+    for (size_t i = 0; none && i < json_array_size(r->entries); i++) none = !zf_json_is(json_array_get(r->entries, i), "checkpoint");
     free(there);
     return none;
 }
@@ -293,13 +292,14 @@ enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const c
     struct zf_run_facts f;
     *r = (struct zf_resume){0};
     ZF_TRY(zf_rundir_look(&f, run, NULL, e));
-    ZF_TRY(choose(r, run, from, NULL, e));
+    ZF_TRY(choose(r, run, from, o->threads, e));
     enum zf_status s = zf_journal_read(&r->entries, run, NULL, e);
     if (!s) r->anew = !r->path && never_saved(r, run);
     if (!s && !r->path && !r->anew) return zf_resume_close(r), ZF_OK;
     if (!s) s = check_run(r, &f, run, e);
     if (!s) {
         look_back(r);
+        remember_content(r);
         forget(r->entries, json_array_size(r->entries));
         r->last_step = reached(r, f.last_step);
         s = merge_options(r, o, run, e);
@@ -309,12 +309,12 @@ enum zf_status zf_resume_open(struct zf_resume *r, struct zf_options *o, const c
 }
 
 enum zf_status zf_resume_load(struct zf_resume *r, struct zf_options *wanted, const struct zf_options *now, const char *run,
-                              const char *path, struct zf_pool *pool, struct zf_err *e)
+                              const char *path, struct zf_err *e)
 {
     struct zf_run_facts f;
     *r = (struct zf_resume){0};
     ZF_TRY(zf_rundir_look(&f, run, NULL, e));
-    ZF_TRY(choose(r, run, path, pool, e));
+    ZF_TRY(choose(r, run, path, now->threads, e));
     enum zf_status s = zf_journal_read(&r->entries, run, NULL, e);
     if (!s) s = check_run(r, &f, run, e);
     if (!s) s = options_then(r, wanted, now, e);
@@ -334,6 +334,8 @@ void zf_resume_close(struct zf_resume *r)
     json_decref(r->entries);
     json_decref(r->start);
     json_decref(r->edited);
+    json_decref(r->changes);
+    json_decref(r->content);
     free(r->run_cfg);
     free(r->path);
     free(r->edits);
@@ -342,20 +344,14 @@ void zf_resume_close(struct zf_resume *r)
 
 /* ---- state ---- */
 
-static uint64_t count_of(const json_t *o, const char *name)
-{
-    double x = zf_json_number(o, name, 0);
-    return x >= 1 && x < 9e15 ? (uint64_t)x : 0;
-}
-
 enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e)
 {
     const json_t *o = json_object_get(r->file.info, "trainer"), *best = json_object_get(o, "best");
     t->step = r->step;
-    t->skipped = count_of(o, "skipped");
-    t->in_row = count_of(o, "in_row");
-    t->clipped = count_of(o, "clipped");
-    t->drains = count_of(o, "drains");
+    t->skipped = zf_json_count(o, "skipped");
+    t->in_row = zf_json_count(o, "in_row");
+    t->clipped = zf_json_count(o, "clipped");
+    t->drains = zf_json_count(o, "drains");
     t->owed = json_is_true(json_object_get(o, "owed"));
     t->told_zero_loss = json_is_true(json_object_get(o, "told_zero_loss"));
     if (!t->drains) t->drains = 1;
@@ -364,58 +360,16 @@ enum zf_status zf_resume_counters(const struct zf_resume *r, struct zf_trainer *
         const char *path = zf_json_text(best, "path", NULL);
         t->best.any = true;
         t->best.loss = zf_json_number(best, "loss", (double)INFINITY);
-        t->best.step = count_of(best, "step");
-        t->best.worse = count_of(best, "worse");
-        t->best.kept = count_of(best, "kept");
+        t->best.step = zf_json_count(best, "step");
+        t->best.worse = zf_json_count(best, "worse");
+        t->best.kept = zf_json_count(best, "kept");
         if (path && !(t->best.path = strdup(path))) return zf_fail_memory(e, path);
     }
     t->save.moment = (struct zf_moment){t->step, t->drains};
     if (json_is_true(json_object_get(o, "judged"))) t->judged_at = t->save.moment;
     t->save.bytes = r->file.size;
-    zf_pace_resume(t, (uint32_t)count_of(o, "update_interval"), r->entries, r->last_step);
+    zf_pace_resume(t, zf_saved_interval(&r->file, t->o), r->entries, r->last_step);
     return ZF_OK;
-}
-
-static enum zf_status get_piece(const struct zf_resume *r, struct zf_state *s, const struct zf_state_piece *x, struct zf_pool *pool,
-                                struct zf_save_buffer *b, struct zf_err *e)
-{
-    const struct zf_ckpt_tensor *t = zf_ckpt_find(&r->file, x->name);
-    if (!t) return zf_fail(e, ZF_FORMAT, r->path, "%s is missing; the checkpoint is not of this run", x->name);
-    if (t->rank != 2 || t->shape[0] != x->rows || t->shape[1] != x->cols || zf_save_type(x->type) != t->type)
-        return zf_fail(e, ZF_FORMAT, r->path, "%s has another shape or type than this run's, which is [%zu, %zu]", x->name, x->rows,
-                       x->cols);
-    ZF_TRY(zf_save_room(x, b, e));
-    for (size_t first = 0; first < x->rows; first += b->rows) {
-        size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
-        ZF_TRY(zf_ckpt_read(&r->file, t, b->bytes, first * b->row, n * b->row, pool, e));
-        ZF_TRY(zf_state_write(s, x, first, n, b->bytes, e));
-    }
-    return ZF_OK;
-}
-
-enum zf_status zf_resume_state(const struct zf_resume *r, struct zf_trainer *t, struct zf_err *e)
-{
-    struct zf_state state;
-    struct zf_pool *pool = NULL;
-    struct zf_device_info device;
-    struct zf_save_buffer buffer = {0};
-    if (zf_saves_is_weights(r->file.info))
-        return zf_fail(e, ZF_DIFFERENT, r->path, "it has its weights only, as keep_weights asks for; what is pending is not among them");
-    t->device->type->info(t->device, &device);
-    enum zf_status s = zf_state_shape(&t->pipeline, json_object_get(r->file.info, "pipeline"), e);
-    if (s && s == ZF_FORMAT) {
-        char what[512];
-        snprintf(what, sizeof what, "%.200s: %.300s", e->where, e->message);
-        return zf_fail(e, s, r->path, "%s", what);
-    }
-    ZF_TRY(s);
-    ZF_TRY(zf_state_open(&state, &t->pipeline, e));
-    s = zf_pool_new(&pool, device.threads, e);
-    for (size_t i = 0; !s && i < state.count; i++) s = get_piece(r, &state, &state.list[i], pool, &buffer, e);
-    free(buffer.bytes);
-    zf_pool_free(pool);
-    zf_state_close(&state);
-    return s ? s : zf_state_settled(&t->pipeline, e);
 }
 
 /* ---- what is to be done again ---- */
@@ -471,11 +425,11 @@ static char *without_edited(const struct zf_resume *r, size_t i, const char *com
 static enum zf_status repeat_one(const struct zf_resume *r, size_t i, struct zf_trainer *t, struct zf_err *e)
 {
     const json_t *v = json_array_get(r->entries, i);
-    const char *type = zf_json_text(v, "type", ""), *command = zf_json_text(v, "command", ""), *by = zf_json_text(v, "by", ""),
-               *user = zf_json_text(v, "user", ""), *edits = zf_json_text(v, "edits", NULL);
+    const char *command = zf_json_text(v, "command", ""), *by = zf_json_text(v, "by", ""), *user = zf_json_text(v, "user", ""),
+               *edits = zf_json_text(v, "edits", NULL);
     static const char *const elsewhere[] = {"at", "auto", "file"}; /* done again by [at] and what was put off, zf_pace, the starts */
-    uint64_t from = edits ? count_of(v, "step") + 1 : count_of(v, "from_step");
-    bool put_off = !strcmp(type, "at"), done = !strcmp(type, "change") || !strcmp(type, "command");
+    uint64_t from = edits ? zf_json_count(v, "step") + 1 : zf_json_count(v, "from_step");
+    bool put_off = zf_json_is(v, "at"), done = zf_json_is(v, "change") || zf_json_is(v, "command");
     for (size_t k = 0; done && k < sizeof elsewhere / sizeof *elsewhere; k++) done = strcmp(by, elsewhere[k]) != 0;
     if (from <= r->step || (!put_off && !edits && !(done && is_repeated(command)))) return ZF_OK;
     if (from == r->step + 1 && i < r->written && zf_session_has_begun(t->session)) return ZF_OK;

@@ -2,8 +2,9 @@
 #include "core/run/save.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
+#include "core/run/content.h"
 #include "core/run/resume.h"
-#include "core/run/save_write.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/trainer.h"
 
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -25,7 +27,7 @@ static json_t *trainer_facts(const struct zf_trainer *t)
     json_t *o = json_pack("{s:I s:I s:I s:I s:b s:b s:I s:f s:b}", "skipped", (json_int_t)t->skipped, "in_row", (json_int_t)t->in_row,
                           "clipped", (json_int_t)t->clipped, "drains", (json_int_t)t->drains, "owed", t->owed, "told_zero_loss",
                           t->told_zero_loss, "update_interval", (json_int_t)t->pace.interval.now, "seconds", zf_clock() - t->started,
-                          "judged", t->judged_at.step == t->step && t->judged_at.drains == t->drains);
+                          "judged", zf_trainer_is_now(t, &t->judged_at));
     if (t->best.any)
         json_object_set_new(o, "best", best);
     else
@@ -35,17 +37,17 @@ static json_t *trainer_facts(const struct zf_trainer *t)
 
 static json_t *info_of(struct zf_trainer *t)
 {
-    char now[96], *options = zf_resume_text(t->o);
+    char now[96], *options = zf_options_text(t->o);
     struct zf_device_info device;
     t->device->type->info(t->device, &device);
     json_t *o = json_pack("{s:s s:s s:s s:I s:I s:s s:I s:I s:I s:s*}", "program", "zenflow-console " ZF_VERSION, "run", t->id, "time",
                           zf_time_text(zf_wall_clock(), now, sizeof now), "step", (json_int_t)t->step, "steps", (json_int_t)t->setup->steps,
                           "dtype", zf_dtype_name(t->model.dtype), "rows", (json_int_t)(t->step * (uint64_t)t->o->batch_size), "journal",
                           (json_int_t)zf_journal_count(t->journal), "metrics", (json_int_t)zf_metrics_size(t->metrics), "run_cfg", options);
-    json_t *more =
-        json_pack("{s:o* s:O* s:o* s:o* s:o* s:{s:s s:s s:s}}", "options", zf_options_json(t->o), "config", t->setup->config_json,
-                  "trainer", trainer_facts(t), "session", zf_session_state(t->session), "pipeline", zf_state_facts(&t->pipeline), "machine",
-                  "device", t->device->type->name, "instructions", device.isa, "products", device.products);
+    json_t *more = json_pack("{s:o* s:o* s:O* s:o* s:o* s:o* s:{s:s s:s s:s}}", "content", zf_content_of(t->setup), "options",
+                             zf_options_json(t->o), "config", t->setup->config_json, "trainer", trainer_facts(t), "session",
+                             zf_session_state(t->session), "pipeline", zf_state_facts(&t->pipeline), "machine", "device",
+                             t->device->type->name, "instructions", device.isa, "products", device.products);
     bool fine = options && o && more && json_object_get(more, "pipeline") && !json_object_update(o, more);
     free(options);
     json_decref(more);
@@ -70,10 +72,11 @@ static enum zf_status path_of(const struct zf_trainer *t, const char *run, const
     return s ? s : *out ? ZF_OK : zf_fail_memory(e, run);
 }
 
-static enum zf_status check_name(const char *name, struct zf_err *e)
+bool zf_save_is_done(const struct zf_trainer *t)
 {
-    if (!name || !(strchr(name, '/') || name[0] == '.' || strlen(name) > 200)) return ZF_OK;
-    return zf_fail(e, ZF_USAGE, name, "a checkpoint's name has no / in it, does not begin with a dot and has at most 200 bytes");
+    struct stat st;
+    return zf_trainer_is_now(t, &t->save.moment) && t->save.path && !stat(t->save.path, &st) && S_ISREG(st.st_mode) &&
+           (uint64_t)st.st_size == t->save.bytes;
 }
 
 static enum zf_status saving_new(struct zf_trainer *t, const char *name, struct zf_saving **out, struct zf_err *e)
@@ -115,7 +118,8 @@ static enum zf_status write_now(struct zf_trainer *t, struct zf_saving *s, struc
     s->between = beat;
     s->ctx = t;
     zf_saving_run(s);
-    return ZF_OK;
+    if (s->status) *e = s->err;
+    return s->status;
 }
 
 /* What is left for a copy. Half of it: others are on this machine, too. */
@@ -145,20 +149,23 @@ static void prepare(struct zf_trainer *t)
     const struct zf_options *o = t->o;
     if (t->save.steps++ != STEPS || t->save.memory.bytes || !(o->save_every || o->save_minutes > 0)) return;
     if (zf_state_prepare(&t->pipeline, &t->save.memory, spare_memory(t), &ignored)) return;
-    t->save.populates = !zf_thread_start(&t->save.populate, populate, &t->save.memory);
+    t->save.populates = t->save.memory.held = !zf_thread_start(&t->save.populate, populate, &t->save.memory);
 }
 
 static void prepared(struct zf_trainer *t)
 {
     if (t->save.populates) pthread_join(t->save.populate, NULL);
-    t->save.populates = false;
+    t->save.populates = t->save.memory.held = false;
 }
 
 /* *waited: there is no memory for a copy, and it is written already. */
 static enum zf_status start(struct zf_trainer *t, struct zf_saving *s, bool *waited, struct zf_err *e)
 {
-    prepared(t);
     enum zf_status failed = zf_state_copy(&s->state, &t->pipeline, &t->save.memory, spare_memory(t), e);
+    if (failed == ZF_BUSY) { /* what was prepared is too small after all */
+        prepared(t);
+        failed = zf_state_copy(&s->state, &t->pipeline, &t->save.memory, spare_memory(t), e);
+    }
     *waited = failed == ZF_MEMORY;
     if (*waited) {
         if (!t->save.told_waits) zf_record_text(t, "note", "training waits while a checkpoint is written: %s", e->message);
@@ -197,14 +204,19 @@ static void succeeded(struct zf_trainer *t, struct zf_saving *s)
         zf_record_text(t, "warning", "%s is whole, but it cannot be written down: %s: %s", s->path, s->err.where, s->err.message);
 }
 
+enum { RETRY_MINUTES = 10 }; /* steps may be long */
+
 static void warn(struct zf_trainer *t, uint64_t step, const struct zf_err *e)
 {
     enum { FIRST = 8, LONGEST = 1024 }; /* steps until it is tried again */
     uint64_t wait = t->save.failed ? (t->save.failed < LONGEST ? 2 * t->save.failed : LONGEST) : FIRST;
     t->save.failed = wait;
     t->save.again = step + wait;
-    zf_record_text(t, "warning", "unsaved since step %" PRIu64 ": %s: %s; training goes on, and it is tried again after step %" PRIu64,
-                   t->save.moment.drains ? t->save.moment.step : 0, e->where[0] ? e->where : "the state", e->message, t->save.again);
+    t->save.again_at = zf_clock() + RETRY_MINUTES * 60;
+    zf_record_text(
+        t, "warning",
+        "unsaved since step %" PRIu64 ": %s: %s; training goes on, and it is tried again after step %" PRIu64 ", or in %d minutes",
+        t->save.moment.drains ? t->save.moment.step : 0, e->where[0] ? e->where : "the state", e->message, t->save.again, RETRY_MINUTES);
 }
 
 /* Frees it. Whoever asked for it is told; else a failure is a warning. */
@@ -226,11 +238,10 @@ enum zf_status zf_trainer_save(struct zf_trainer *t, struct zf_err *e)
 {
     struct zf_saving *s;
     zf_save_end(t);
-    if (t->save.path && t->save.moment.step == t->step && t->save.moment.drains == t->drains) return ZF_OK;
+    if (zf_save_is_done(t)) return ZF_OK;
     zf_session_doing(t->session, "saving");
     enum zf_status failed = saving_new(t, NULL, &s, e);
     if (!failed) failed = write_now(t, s, e);
-    if (!failed && (failed = s->status)) *e = s->err;
     if (!failed) {
         succeeded(t, s);
         t->save.at = s->ended;
@@ -248,7 +259,6 @@ static enum zf_status begin(struct zf_trainer *t, const char *name, uint64_t tic
     bool waited = false;
     enum zf_status failed = saving_new(t, name, &s, e);
     if (!failed) failed = start(t, s, &waited, e);
-    if (!failed && waited && (failed = s->status)) *e = s->err;
     if (!failed) {
         t->save.at = zf_clock();
         zf_eta_pause(&t->eta, t->save.at - s->began);
@@ -309,7 +319,7 @@ static enum zf_status wish(struct zf_trainer *t, const char *name, uint64_t tick
 enum zf_status zf_save_command(struct zf_trainer *t, const char *name, bool scripted, char *text, size_t room, struct zf_err *e)
 {
     uint64_t ticket = ++t->save.tickets;
-    ZF_TRY(check_name(name, e));
+    ZF_TRY(zf_save_check_name(name, e));
     poll(t, false);
     if (scripted) zf_save_end(t); /* at that step, not at one that depends on clocks */
     if (t->save.now) {
@@ -384,7 +394,7 @@ void zf_save_due(struct zf_trainer *t)
     poll(t, false);
     prepare(t);
     if (every) wait_for_the_last(t); /* this step is to be saved, not a later one */
-    bool again = t->save.failed && t->step >= t->save.again,
+    bool again = t->save.failed && (t->step >= t->save.again || zf_clock() >= t->save.again_at),
          minutes = o->save_minutes > 0 && !t->save.failed && zf_clock() - t->save.at >= 60 * o->save_minutes;
     every = every && !t->save.failed;
     if (t->save.now && asked) wish(t, NULL, 0, &ignored);

@@ -19,13 +19,15 @@ enum form { UNKNOWN, WHOLE, WEIGHTS, BROKEN };
 
 struct save {
     char name[256];
-    size_t rank;   /* when its state was taken, by the journal: the higher the newer; 0: not known, it is not of this run */
-    uint64_t step; /* where rank is not 0 */
-    bool own_name; /* step-NUMBER.zfc, of that step */
-    bool left;     /* of another course */
-    uint64_t fork; /* the step up to which that was this one; where it is not left its own */
-    size_t link;   /* of the course: the newest with its name; 0: none */
-    size_t before; /* without an entry: how many entries there were when its state was taken */
+    char *elsewhere; /* its path, where it is not in RUN/checkpoints; owned */
+    size_t rank;     /* when its state was taken, by the journal: the higher the newer; 0: not known, it is not of this run */
+    uint64_t step;   /* where rank is not 0 */
+    bool own_name;   /* step-NUMBER.zfc, of that step */
+    bool left;       /* of another course */
+    bool foreign;    /* of another run, whatever its name */
+    uint64_t fork;   /* the step up to which that was this one; where it is not left its own */
+    size_t link;     /* of the course: the newest with its name; 0: none */
+    size_t before;   /* without an entry: how many entries there were when its state was taken */
     enum form form;
     uint64_t bytes;
     struct timespec time;
@@ -48,11 +50,32 @@ bool zf_saves_is_weights(const json_t *info)
     return json_is_true(json_object_get(info, "weights_only"));
 }
 
+double zf_saves_step(const char *path)
+{
+    struct zf_ckpt c;
+    struct zf_err ignored;
+    if (zf_ckpt_open(&c, path, &ignored)) return -1;
+    double step = zf_json_number(c.info, "step", -1);
+    zf_ckpt_close(&c);
+    return step;
+}
+
 static bool is_own_name(const char *name, uint64_t step)
 {
     char own[64];
     snprintf(own, sizeof own, "step-%08" PRIu64 ".zfc", step);
     return !strcmp(name, own);
+}
+
+bool zf_saves_is_own_name(const char *path, uint64_t *step)
+{
+    const char *name = zf_path_name(path);
+    return sscanf(name, "step-%20" SCNu64 ".zfc", step) == 1 && is_own_name(name, *step);
+}
+
+static enum zf_saves_of of(const struct save *x)
+{
+    return x->foreign ? ZF_SAVES_FOREIGN : x->left ? ZF_SAVES_LEFT : ZF_SAVES_OURS;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -86,23 +109,6 @@ struct course {
     size_t count, head;
 };
 
-static const char *name_of(const char *path)
-{
-    const char *slash = strrchr(path, '/');
-    return slash ? slash + 1 : path;
-}
-
-static uint64_t step_of(const json_t *o)
-{
-    double at = zf_json_number(o, "step", 0);
-    return at >= 1 && at < 9e15 ? (uint64_t)at : 0;
-}
-
-static bool is_type(const json_t *entry, const char *type)
-{
-    return !strcmp(zf_json_text(entry, "type", ""), type);
-}
-
 static void add_link(struct course *c, struct save *file, const char *name, uint64_t step, size_t rank)
 {
     c->list[c->count++] = (struct link){.before = c->head, .step = step, .name = name, .file = file};
@@ -134,7 +140,8 @@ size_t zf_saves_written(const json_t *entries, const char *path, const json_t *i
         return (uint64_t)json_integer_value(told) < n ? (size_t)json_integer_value(told) : n;
     for (; i; i--) {
         const json_t *v = json_array_get(entries, i - 1);
-        if (is_type(v, "checkpoint") && step_of(v) == step_of(info) && !strcmp(name_of(zf_json_text(v, "file", "")), name_of(path)))
+        if (zf_json_is(v, "checkpoint") && zf_json_count(v, "step") == zf_json_count(info, "step") &&
+            !strcmp(zf_path_name(zf_json_text(v, "file", "")), zf_path_name(path)))
             return i - 1;
     }
     for (i = n; *time && i && strcmp(zf_json_text(json_array_get(entries, i - 1), "time", ""), time) > 0;) i--;
@@ -152,8 +159,8 @@ static void place(const struct saves *s, struct save *x, const json_t *entries)
         x->form = zf_saves_is_weights(c.info) ? WEIGHTS : WHOLE;
         if (!strcmp(zf_json_text(c.info, "run", ""), run) && json_is_number(json_object_get(c.info, "step"))) {
             x->before = zf_saves_written(entries, path, c.info);
-            x->step = step_of(c.info);
-            x->rank = 1; /* for now: it has its place */
+            x->step = zf_json_count(c.info, "step");
+            x->rank = 1; /* it has a place: add_placed says which */
         }
         zf_ckpt_close(&c);
     }
@@ -187,18 +194,18 @@ static void take_journal(struct saves *s, const json_t *entries)
     if (!c.list || !known) goto end;
     for (size_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(entries, i);
-        struct save *x = is_type(v, "checkpoint") ? find(s, name_of(zf_json_text(v, "file", ""))) : NULL;
+        struct save *x = zf_json_is(v, "checkpoint") ? find(s, zf_path_name(zf_json_text(v, "file", ""))) : NULL;
         if (x) known[x - s->list] = true;
     }
     for (size_t i = 0; i < s->count; i++)
         if (!known[i]) place(s, &s->list[i], entries);
     for (size_t i = 0; i <= n; i++) {
         const json_t *v = json_array_get(entries, i);
-        const char *name = name_of(zf_json_text(v, "file", ""));
+        const char *name = zf_path_name(zf_json_text(v, "file", ""));
         add_placed(s, &c, i);
-        if (is_type(v, "checkpoint")) add_link(&c, find(s, name), name, step_of(v), 2 * i + 2);
+        if (zf_json_is(v, "checkpoint")) add_link(&c, find(s, name), name, zf_json_count(v, "step"), 2 * i + 2);
         const char *from = zf_json_text(v, "checkpoint", NULL);
-        if (is_type(v, "resume")) go_to(&c, from ? name_of(from) : NULL, step_of(v));
+        if (zf_json_is(v, "resume")) go_to(&c, from ? zf_path_name(from) : NULL, zf_json_count(v, "step"));
     }
     find_left(s, &c);
 end:
@@ -208,9 +215,70 @@ end:
 
 static void saves_free(struct saves *s)
 {
+    for (size_t i = 0; i < s->count; i++) free(s->list[i].elsewhere);
     free(s->folder);
     free(s->list);
     *s = (struct saves){0};
+}
+
+static struct save *add(struct saves *s, const char *name, const struct stat *st)
+{
+    struct save *grown = strlen(name) < sizeof grown->name ? realloc(s->list, (s->count + 1) * sizeof *grown) : NULL;
+    if (!grown) return NULL;
+    s->list = grown;
+    struct save *x = &s->list[s->count++];
+    *x = (struct save){.bytes = (uint64_t)st->st_size, .time = st->st_mtim};
+    strcpy(x->name, name);
+    return x;
+}
+
+/* The run may have been taken to a checkpoint that lies elsewhere, a copy perhaps: it goes on from there until it writes one of its own. */
+static void add_elsewhere(struct saves *s, const json_t *entries)
+{
+    const json_t *taken = NULL;
+    size_t rank = 0;
+    for (size_t i = 0; i < json_array_size(entries); i++)
+        if (zf_json_is(json_array_get(entries, i), "resume")) taken = json_array_get(entries, i), rank = 2 * i + 2;
+    const char *path = zf_json_text(taken, "checkpoint", NULL), *run = zf_json_text(json_array_get(entries, 0), "run", "");
+    struct zf_ckpt c;
+    struct zf_err ignored;
+    struct stat st;
+    if (!path || !strchr(path, '/') || find(s, zf_path_name(path)) || !zf_file_exists(path)) return;
+    if (zf_ckpt_open(&c, path, &ignored)) return;
+    bool ours =
+        !strcmp(zf_json_text(c.info, "run", ""), run) && zf_json_count(c.info, "step") == zf_json_count(taken, "step") && !fstat(c.fd, &st);
+    struct save *x = ours ? add(s, zf_path_name(path), &st) : NULL;
+    zf_ckpt_close(&c);
+    if (!x) return;
+    x->elsewhere = strdup(path);
+    x->rank = rank;
+    x->step = zf_json_count(taken, "step");
+    if (!x->elsewhere) s->count--;
+}
+
+static char *path_of(const struct saves *s, const struct save *x)
+{
+    return x->elsewhere ? strdup(x->elsewhere) : zf_path_join(s->folder, x->name);
+}
+
+/* A file may have been put under a name that the journal knows. */
+static void find_foreign(struct saves *s, const json_t *entries)
+{
+    const char *run = zf_json_text(json_array_get(entries, 0), "run", NULL);
+    struct zf_ckpt c;
+    struct zf_err ignored;
+    for (size_t i = 0; run && i < s->count; i++) {
+        struct save *x = &s->list[i];
+        char *path = path_of(s, x);
+        if (path && !zf_ckpt_open(&c, path, &ignored)) {
+            x->foreign = strcmp(zf_json_text(c.info, "run", run), run) != 0;
+            zf_ckpt_close(&c);
+        }
+        free(path);
+        if (!x->foreign) continue;
+        x->rank = 0;
+        x->own_name = x->left = false;
+    }
 }
 
 /* What cannot be read is not there. */
@@ -225,60 +293,71 @@ static enum zf_status saves_open(struct saves *s, const char *run, struct zf_err
         struct stat st;
         if (!zf_saves_is_file(f->d_name) || strlen(f->d_name) >= sizeof s->list->name) continue;
         if (fstatat(dirfd(d), f->d_name, &st, 0) || !S_ISREG(st.st_mode)) continue;
-        struct save *grown = realloc(s->list, (s->count + 1) * sizeof *grown);
-        if (!grown) {
-            closedir(d);
-            saves_free(s);
-            return zf_fail_memory(e, run);
-        }
-        s->list = grown;
-        struct save *x = &s->list[s->count++];
-        *x = (struct save){.bytes = (uint64_t)st.st_size, .time = st.st_mtim};
-        strcpy(x->name, f->d_name);
+        if (add(s, f->d_name, &st)) continue;
+        closedir(d);
+        saves_free(s);
+        return zf_fail_memory(e, run);
     }
     if (d) closedir(d);
     if (!zf_journal_read(&entries, run, NULL, &ignored)) {
         take_journal(s, entries);
+        add_elsewhere(s, entries);
+        find_foreign(s, entries);
         json_decref(entries);
     }
     if (s->count) qsort(s->list, s->count, sizeof *s->list, newest_first);
     return ZF_OK;
 }
 
-enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, void (*note)(void *ctx, const struct zf_err *why),
-                               void *ctx, struct zf_err *e)
+const char *zf_saves_where(enum zf_saves_of of)
 {
-    struct saves s;
-    struct zf_err why;
-    *path = NULL;
-    ZF_TRY(saves_open(&s, run, e));
-    for (size_t i = 0; i < s.count && !*path; i++) {
-        char *at = s.list[i].left ? NULL : zf_path_join(s.folder, s.list[i].name);
-        if (!at) continue;
-        enum zf_status bad = zf_ckpt_open(out, at, &why);
-        if (!bad && zf_saves_is_weights(out->info)) { /* as it should be: nothing to be told */
-            zf_ckpt_close(out);
-            free(at);
-            continue;
-        }
-        if (!bad && (bad = zf_ckpt_verify(out, NULL, NULL, &why))) zf_ckpt_close(out);
-        if (bad && note) note(ctx, &why);
-        if (bad)
-            free(at);
-        else
-            *path = at;
-    }
-    saves_free(&s);
-    return ZF_OK;
+    static const char *const texts[] = {"", "  (of steps that the run was taken back from)", "  (of another run)"};
+    return texts[of];
 }
 
-void zf_saves_warn(void *ctx, const struct zf_err *why)
+static void warn(const struct zf_err *why)
 {
     struct zf_err told = *why;
     size_t n = strlen(told.message);
-    (void)ctx;
     snprintf(told.message + n, sizeof told.message - n, "; it is passed over");
     zf_err_print("warning", &told);
+}
+
+/* true: it is what is wanted, whole, and open. */
+static bool open_wanted(struct zf_ckpt *out, const char *path, const uint64_t *step, bool weights, struct zf_pool *pool)
+{
+    struct zf_err why;
+    if (!zf_file_exists(path)) return false; /* by now it was one too many for `keep` */
+    if (zf_ckpt_open(out, path, &why)) {
+        warn(&why);
+        return false;
+    }
+    bool wanted = (weights || !zf_saves_is_weights(out->info)) && (!step || zf_json_number(out->info, "step", -1) == (double)*step);
+    enum zf_status bad = wanted ? zf_ckpt_verify(out, pool, NULL, &why) : ZF_OK;
+    if (bad) warn(&why);
+    if (wanted && !bad) return true;
+    zf_ckpt_close(out);
+    return false;
+}
+
+enum zf_status zf_saves_newest(struct zf_ckpt *out, char **path, const char *run, const uint64_t *step, bool weights, struct zf_pool *pool,
+                               struct zf_err *e)
+{
+    struct saves s;
+    *path = NULL;
+    enum zf_status status = saves_open(&s, run, e);
+    for (size_t i = 0; i < s.count && !status && !*path; i++) {
+        if (of(&s.list[i]) != ZF_SAVES_OURS) continue;
+        char *at = path_of(&s, &s.list[i]);
+        if (!at)
+            status = zf_fail_memory(e, run);
+        else if (open_wanted(out, at, step, weights, pool))
+            *path = at;
+        else
+            free(at);
+    }
+    saves_free(&s);
+    return status;
 }
 
 enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, struct zf_err *e)
@@ -286,8 +365,8 @@ enum zf_status zf_saves_each(const char *run, zf_saves_visit *visit, void *ctx, 
     struct saves s;
     enum zf_status status = saves_open(&s, run, e);
     for (size_t i = 0; i < s.count && !status; i++) {
-        char *path = zf_path_join(s.folder, s.list[i].name);
-        status = path ? visit(ctx, path, s.list[i].left, e) : zf_fail_memory(e, run);
+        char *path = path_of(&s, &s.list[i]);
+        status = path ? visit(ctx, path, of(&s.list[i]), e) : zf_fail_memory(e, run);
         free(path);
     }
     saves_free(&s);
@@ -314,21 +393,52 @@ static const struct save *called(const struct saves *s, const char *word)
     return left;
 }
 
+static void put_names(const struct saves *s, char *out, size_t room)
+{
+    snprintf(out, room, "none yet");
+    for (size_t i = 0, n = 0; i < s->count && n + 260 < room; i++)
+        n += (size_t)snprintf(out + n, room - n, "%s%.*s", i ? ", " : "", (int)strlen(s->list[i].name) - 4, s->list[i].name);
+}
+
+char *zf_saves_names(const char *run)
+{
+    struct saves s;
+    struct zf_err ignored;
+    char text[800];
+    if (saves_open(&s, run, &ignored)) return NULL;
+    put_names(&s, text, sizeof text);
+    saves_free(&s);
+    return strdup(text);
+}
+
+enum zf_status zf_saves_missing(const char *path, struct zf_err *e)
+{
+    char *folder = zf_path_directory(path), *run = folder ? zf_path_directory(folder) : NULL, *names = NULL;
+    if (folder && run && !strcmp(zf_path_name(folder), "checkpoints") && zf_directory_exists(folder)) names = zf_saves_names(run);
+    if (names)
+        zf_fail(e, ZF_USAGE, path, "there is no such checkpoint; %s has: %s", run, names);
+    else
+        zf_fail(e, ZF_USAGE, path, "there is no such file; a checkpoint is expected");
+    free(names);
+    free(run);
+    free(folder);
+    return e->code;
+}
+
 enum zf_status zf_saves_find(char **path, uint64_t *fork, const char *run, const char *word, struct zf_err *e)
 {
     struct saves s;
     *path = NULL;
     *fork = UINT64_MAX;
     if (strchr(word, '/')) {
-        if (!zf_file_exists(word)) return zf_fail(e, ZF_USAGE, word, "there is no such file; a checkpoint is expected");
+        if (!zf_file_exists(word)) return zf_saves_missing(word, e);
         return (*path = strdup(word)) ? ZF_OK : zf_fail_memory(e, word);
     }
     ZF_TRY(saves_open(&s, run, e));
     const struct save *x = called(&s, word);
-    char there[800] = "none yet";
-    for (size_t i = 0, n = 0; i < s.count && n + 260 < sizeof there; i++)
-        n += (size_t)snprintf(there + n, sizeof there - n, "%s%.*s", i ? ", " : "", (int)strlen(s.list[i].name) - 4, s.list[i].name);
-    if (x) *path = zf_path_join(s.folder, x->name);
+    char there[800];
+    put_names(&s, there, sizeof there);
+    if (x) *path = path_of(&s, x);
     if (x && x->link) *fork = x->fork;
     enum zf_status status = *path ? ZF_OK
                             : x   ? zf_fail_memory(e, run)
@@ -462,11 +572,14 @@ char *zf_saves_list(const char *run)
     for (size_t i = 0; to && i < s.count; i++) {
         const struct save *x = &s.list[i];
         if (!localtime_r(&x->time.tv_sec, &t) || !strftime(when, sizeof when, "%F %T", &t)) when[0] = 0;
-        char *path = zf_path_join(s.folder, x->name);
+        char *path = path_of(&s, x);
         bool weights = path && form_of(path) == WEIGHTS;
+        double step = path ? zf_saves_step(path) : -1;
         free(path);
-        fprintf(to, "%s%s  %s  %s%s%s", i ? "\n" : "", x->name, zf_bytes_text(x->bytes, bytes, sizeof bytes), when,
-                weights ? "  (weights only)" : "", x->left ? "  (of steps that the run was taken back from)" : "");
+        fprintf(to, "%s%s", i ? "\n" : "", x->name);
+        if (step >= 0) fprintf(to, "  step %.0f", step);
+        fprintf(to, "  %s  %s%s%s", zf_bytes_text(x->bytes, bytes, sizeof bytes), when, weights ? "  (weights only)" : "",
+                zf_saves_where(of(x)));
     }
     if (to && fclose(to)) {
         free(text);

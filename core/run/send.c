@@ -6,6 +6,7 @@
 #include "core/base/show.h"
 #include "core/run/client.h"
 #include "core/session/commands.h"
+#include "core/telemetry/jsonl.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,6 +58,41 @@ static enum zf_status wait_for(struct zf_client *c, int64_t id, double timeout, 
     }
 }
 
+/* The trainer saves and exports, and is gone: a start may follow. What it ended with counts. */
+static enum zf_status wait_for_its_end(struct zf_client *c, double timeout, struct zf_err *e)
+{
+    double until = zf_clock() + timeout, code = -1; /* of its last line; -1: that has not come */
+    enum zf_lock_state state;
+    struct zf_lock_record now;
+    for (bool ended = false; (state = zf_lock_look(c->run, &now)), !ended || (state == ZF_LOCK_LIVE && now.pid == c->holder.pid);) {
+        json_t *o;
+        while ((o = zf_client_next(c))) {
+            if (!strcmp(zf_json_text(o, "type", ""), "end")) code = zf_json_number(o, "code", code);
+            json_decref(o);
+        }
+        double left = timeout > 0 ? until - zf_clock() : -1;
+        if (timeout > 0 && left <= 0)
+            return zf_fail(e, ZF_IO, c->run, "it has not ended within %g s; it saves and exports, and ends by itself", timeout);
+        if (ended)
+            usleep(20000);
+        else
+            ended = zf_wire_wait(&c->wire, left) == ZF_WIRE_ENDED;
+    }
+    if (code < 0 && state == ZF_LOCK_DEAD)
+        return zf_fail(e, ZF_IO, c->run, "its trainer died before the run had ended; `zenflow-console status %s` tells how", c->run);
+    if (code <= ZF_OK || code == ZF_STOPPED || code == ZF_NUMERIC) return ZF_OK; /* one that is not finite asked for this */
+    return zf_fail(e, (enum zf_status)code, c->run, "it has ended with an error; `zenflow-console status %s` tells which", c->run);
+}
+
+static bool is_stop(const char *command)
+{
+    struct zf_command c;
+    struct zf_err ignored;
+    bool is = !zf_command_parse(&c, command, &ignored) && c.id == ZF_CMD_stop;
+    zf_command_free(&c);
+    return is;
+}
+
 static enum zf_status converse(struct zf_client *c, const char *command, const struct options *o, struct zf_err *e)
 {
     json_t *answer = NULL;
@@ -84,7 +120,8 @@ static enum zf_status converse(struct zf_client *c, const char *command, const s
     }
     enum zf_status s = ok ? ZF_OK : zf_fail(e, ZF_DIFFERENT, NULL, "%s", text ? text : "refused");
     json_decref(answer);
-    return s;
+    fflush(stdout);
+    return !s && is_stop(command) ? wait_for_its_end(c, o->timeout, e) : s;
 }
 
 enum zf_status zf_command_send(struct zf_args *a, struct zf_err *e)

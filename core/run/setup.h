@@ -2,9 +2,11 @@
  * training.
  *
  * Stages, so that what cannot work is said early and nothing is written before all is known:
- *   zf_setup_model   config.json (or the from-scratch options), tokenizer, parameter list, freeze
- *   zf_setup_data    estimates what rows will need and refuses what cannot fit, then reads the data, then plans exactly; tells on stderr
- * how far it is when that takes long */
+ *
+ * - zf_setup_model: config.json (or the from-scratch options), tokenizer, parameter list, freeze
+ *
+ * - zf_setup_data: estimates what rows will need and refuses what cannot fit, then reads the data, then plans exactly; tells on stderr how
+ *   far it is when that takes long */
 #ifndef ZF_RUN_SETUP_H
 #define ZF_RUN_SETUP_H
 

@@ -34,7 +34,7 @@ struct zf_adam_rule zf_rule_of(const struct zf_options *o)
 }
 
 /* What the loader hands out: from `step` to the end of the run. */
-enum zf_status zf_trainer_load(struct zf_trainer *t, struct zf_err *e)
+enum zf_status zf_trainer_feed(struct zf_trainer *t, struct zf_err *e)
 {
     const struct zf_options *o = t->o;
     const struct zf_setup *s = t->setup;
@@ -96,7 +96,7 @@ static enum zf_status apply(void *ctx, const struct zf_options *before, uint64_t
     if (t->o->steps == before->steps) return ZF_OK;
     t->setup->steps = (uint64_t)t->o->steps;
     t->setup->total_rows = t->setup->steps * (uint64_t)t->o->batch_size;
-    return zf_trainer_load(t, e);
+    return zf_trainer_feed(t, e);
 }
 
 static double rate(void *ctx, const struct zf_options *o, uint64_t step)
@@ -126,6 +126,13 @@ static enum zf_status export_to(struct zf_trainer *t, const char *folder, struct
     return ZF_OK;
 }
 
+static bool ask(void *ctx, const struct zf_command *c, char *text, size_t room)
+{
+    struct zf_trainer *t = ctx;
+    if (c->id == ZF_CMD_load) return zf_load_loses(t, c->word[0], text, room);
+    return c->id == ZF_CMD_save && zf_save_replaces(t, c->count ? c->word[0] : NULL, !c->client, text, room);
+}
+
 static enum zf_status act(void *ctx, const struct zf_command *c, char *text, size_t room, struct zf_err *e)
 {
     struct zf_trainer *t = ctx;
@@ -137,8 +144,9 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
     } else if (c->id == ZF_CMD_load) {
         s = zf_load(t, c, text, room, e);
     } else if (c->id == ZF_CMD_checkpoints) {
-        char *list = zf_saves_list(t->run);
+        char *run = zf_trainer_place(t), *list = run ? zf_saves_list(run) : NULL;
         snprintf(text, room, "%s", list && *list ? list : "there are none yet; `save` writes one");
+        free(run);
         free(list);
     } else if (c->id == ZF_CMD_export) {
         zf_session_doing(t->session, "exporting");
@@ -204,7 +212,7 @@ void zf_steer_ask(struct zf_trainer *t)
 enum zf_status zf_steer_open(struct zf_trainer *t, struct zf_options *live, char *unheard, size_t size, struct zf_err *e)
 {
     const struct zf_session_trainer trainer = {
-        .ctx = t, .check = check, .apply = apply, .rate = rate, .can = can, .act = act, .record = record, .idle = idle};
+        .ctx = t, .check = check, .apply = apply, .rate = rate, .can = can, .act = act, .ask = ask, .record = record, .idle = idle};
     struct zf_err why;
     ZF_TRY(zf_session_open(&t->session, t->run, live, t->journal, &trainer, e));
     zf_session_told(t->session, &(struct zf_session_facts){.step = t->step, .steps = t->setup->steps, .eta = -1});

@@ -10,7 +10,7 @@ struct zf_adam_rule zf_rule_of(const struct zf_options *o);
 /* Memory under another policy, with the micro-batches of now: ZF_MEMORY and numbers where it is not enough. */
 enum zf_status zf_steer_memory(const struct zf_trainer *t, const struct zf_policy *policy, struct zf_err *e);
 /* The loader anew, from `step` to the run's end. */
-enum zf_status zf_trainer_load(struct zf_trainer *t, struct zf_err *e);
+enum zf_status zf_trainer_feed(struct zf_trainer *t, struct zf_err *e);
 
 /* Opens the session and its socket; live: the options that commands change. Journal, metrics and lock are there. unheard: why there is no
  * socket, "" if there is one. */

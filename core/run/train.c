@@ -4,12 +4,16 @@
 #include "core/base/clock.h"
 #include "core/base/show.h"
 #include "core/config/run_cfg.h"
+#include "core/run/content.h"
 #include "core/run/locate.h"
 #include "core/run/save.h"
+#include "core/run/save_file.h"
 #include "core/run/saves.h"
 #include "core/run/steer.h"
 #include "core/run/trainer.h"
+#include "core/session/change.h"
 #include "core/session/rundir.h"
+#include "core/telemetry/jsonl.h"
 #include "kernels/cores.h"
 
 #include <inttypes.h>
@@ -17,7 +21,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 /* The texts that make two runs the same one. To be freed. */
@@ -42,19 +45,14 @@ static enum zf_status identity(const struct zf_options *o, struct zf_run_identit
 static bool asks_for_more(const struct zf_options *o, const char *run, const struct zf_run_facts *f)
 {
     struct zf_options then;
-    struct zf_err e;
-    struct zf_err_list errors = {0};
+    struct zf_err ignored;
     char *path = zf_path_join(run, "run.cfg");
-    bool more = false;
-    if (path && !zf_options_init(&then, &e)) {
-        bool read = !zf_run_cfg_read(&then, path, &errors);
-        if (o->steps) /* those of its last start that were lowered while it went on are no more */
-            more = (uint64_t)o->steps > (f->steps > f->last_step ? f->steps : f->last_step) && !(read && o->steps == then.steps);
-        else
-            more = read && !then.steps && o->epochs > then.epochs;
-        zf_options_free(&then);
-    }
-    zf_err_list_free(&errors);
+    bool read = path && !zf_run_cfg_options(&then, NULL, path, &ignored), more;
+    if (o->steps) /* those of its last start that were lowered while it went on are no more */
+        more = (uint64_t)o->steps > (f->steps > f->last_step ? f->steps : f->last_step) && !(read && o->steps == then.steps);
+    else
+        more = read && !then.steps && o->epochs > then.epochs;
+    if (read) zf_options_free(&then);
     free(path);
     return more;
 }
@@ -142,11 +140,11 @@ static enum zf_status write_run_cfg(const char *text, const char *run, struct zf
 /* The first entry of an attempt, with what was asked for and what came of it: the next start tells by them what was edited in between. */
 static enum zf_status write_first(struct zf_trainer *t, const struct zf_run_identity *who, const char *asked, struct zf_err *e)
 {
-    char *text = t->resume ? strdup(t->resume->run_cfg) : zf_resume_text(t->o);
+    char *text = t->resume ? strdup(t->resume->run_cfg) : zf_options_text(t->o);
     json_t *first = t->resume ? zf_resume_entry(t->resume, t) : zf_run_start_entry(who, t->setup->steps);
     bool whole = text && first &&
-                 !json_object_update_new(
-                     first, json_pack("{ss ss ss*}", "asked", asked, "run_cfg", text, "before", t->takeover[0] ? t->takeover : NULL));
+                 !json_object_update_new(first, json_pack("{ss ss ss* so*}", "asked", asked, "run_cfg", text, "before",
+                                                          t->takeover[0] ? t->takeover : NULL, "content", zf_content_of(t->setup)));
     if (whole && !t->resume) snprintf(t->id, sizeof t->id, "%s", json_string_value(json_object_get(first, "run")));
     enum zf_status s = whole ? zf_journal_append(t->journal, json_incref(first), e) : zf_fail_memory(e, t->run);
     json_decref(first);
@@ -203,6 +201,15 @@ static enum zf_status open_devices(struct zf_trainer *t, struct zf_err *e)
     return s;
 }
 
+/* A large checkpoint that is read takes a while. Before the run is opened a signal ends it, as nothing is written yet; later, in a `load`,
+ * what is in memory must become whole, and it is heard afterwards. */
+static enum zf_status between_pieces(void *trainer, struct zf_err *e)
+{
+    const struct zf_trainer *t = trainer;
+    if (t->lock) return zf_lock_beat(t->lock, t->step, e);
+    return t->stop && *t->stop ? zf_fail(e, ZF_STOPPED, t->run, "stopped while its checkpoint was read; nothing was changed") : ZF_OK;
+}
+
 enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resume *from, struct zf_err *e)
 {
     struct zf_setup *s = t->setup;
@@ -222,8 +229,8 @@ enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resum
     t->schedule = zf_schedule_of(o);
     t->rule = zf_rule_of(o);
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, &s->policy, &t->rule, e));
-    if (saved) ZF_TRY(zf_resume_state(from, t, e));
-    return zf_trainer_load(t, e);
+    if (saved) ZF_TRY(zf_saved_state(&from->file, &t->pipeline, between_pieces, t, e));
+    return zf_trainer_feed(t, e);
 }
 
 /* Why a run ends, in words; NULL: it is done. */
@@ -242,19 +249,9 @@ static const char *end_text(const struct zf_trainer *t, enum zf_end end, char *b
     return buffer;
 }
 
-static bool is_now(const struct zf_trainer *t, const struct zf_moment *m)
-{
-    return m->step == t->step && m->drains == t->drains;
-}
-
-static bool is_saved(const struct zf_trainer *t)
-{
-    return t->save.path && is_now(t, &t->save.moment);
-}
-
 static bool is_exported(const struct zf_trainer *t)
 {
-    return t->exported && is_now(t, &t->exported_at);
+    return t->exported && zf_trainer_is_now(t, &t->exported_at);
 }
 
 static enum zf_status export_once(struct zf_trainer *t, struct zf_err *e)
@@ -296,18 +293,36 @@ static const char *next_start(const struct zf_trainer *t, char *text, size_t siz
 static enum zf_status last_save(struct zf_trainer *t, struct zf_err *e)
 {
     char next[600];
-    enum zf_status s = insist(t, zf_trainer_save, is_saved, e);
+    enum zf_status s = insist(t, zf_trainer_save, zf_save_is_done, e);
     if (!s || s == ZF_NUMERIC || s == ZF_BUSY) return s;
     const struct zf_err why = *e;
     return zf_fail(e, s, why.where, "%s; %s", why.message, next_start(t, next, sizeof next));
 }
 
-/* Whatever cannot be saved because it is not finite: the weights may be, and if not their export names the one that is not. */
-static enum zf_status save_and_export(struct zf_trainer *t, bool ill, struct zf_err *e)
+/* The last checkpoint could not be written. The weights alone are fewer bytes, and there may be room for them. */
+static enum zf_status unsaved(struct zf_trainer *t, const struct zf_err *why, struct zf_err *e)
 {
-    enum zf_status saved = ill && t->save.moment.step == t->step ? ZF_OK : last_save(t, e), s = saved;
+    struct zf_err other;
+    char exported[700];
+    enum zf_status s = export_once(t, &other);
+    if (s == ZF_BUSY) return *e = other, s;
+    if (s)
+        snprintf(exported, sizeof exported, "the weights could not be exported either: %.200s: %.400s", other.where, other.message);
+    else
+        snprintf(exported, sizeof exported, "the weights are exported to %.600s", t->exported);
+    return zf_fail(e, ZF_IO, why->where, "the checkpoint of step %" PRIu64 " could not be written: %.800s; %s", t->step, why->message,
+                   exported);
+}
+
+/* Whatever cannot be saved because it is not finite: the weights may be, and if not their export names the one that is not. *lost: there is
+ * no checkpoint, and *e is the whole story. */
+static enum zf_status save_and_export(struct zf_trainer *t, bool ill, bool *lost, struct zf_err *e)
+{
+    enum zf_status saved = ill && t->save.moment.step == t->step ? ZF_OK : last_save(t, e), s;
     struct zf_err why = *e;
-    if (!saved || saved == ZF_NUMERIC) s = insist(t, export_once, is_exported, e);
+    *lost = saved && saved != ZF_NUMERIC;
+    if (*lost) return saved == ZF_BUSY ? saved : unsaved(t, &why, e);
+    s = insist(t, export_once, is_exported, e);
     if (!s && saved) zf_record_text(t, "warning", "the weights are exported; the state was not saved: %s", why.message);
     if (s && s != ZF_NUMERIC && s != ZF_BUSY) s = e->code = ZF_IO;
     return s;
@@ -328,10 +343,14 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     const char *text = end_text(t, end, why, sizeof why);
     bool ill = end == ZF_END_NONFINITE;
     if (text && !ill) zf_record_text(t, "note", "%s", text);
-    enum zf_status s = save_and_export(t, ill, e);
+    bool lost;
+    enum zf_status s = save_and_export(t, ill, &lost, e);
     if (s == ZF_BUSY) return s; /* the directory is another trainer's */
     if (s || ill) {
-        zf_nonfinite_done(t, s ? e : NULL, done, sizeof done);
+        if (lost)
+            snprintf(done, sizeof done, "%.200s: %.1200s", e->where, e->message);
+        else
+            zf_nonfinite_done(t, s ? e : NULL, done, sizeof done);
         zf_record_text(t, "error", "%s%s%s", ill ? text : "", ill ? "; " : "", done);
     }
     if (s) {
@@ -404,14 +423,8 @@ static void close_trainer(struct zf_trainer *t)
 /* A run whose result has no room on the disk is better not begun. */
 static enum zf_status check_disk(const struct zf_setup *s, const char *run, struct zf_err *e)
 {
-    struct statvfs disk;
-    char *at = strdup(run), need[32], have[32];
-    while (at && statvfs(at, &disk) && strrchr(at, '/') > at) *strrchr(at, '/') = 0; /* the nearest folder that exists */
-    if (at && statvfs(at, &disk)) strcpy(at, "/");
-    bool known = at && !statvfs(at, &disk);
-    free(at);
-    size_t bytes = s->params.parameters * sizeof(float) * (s->o->keep_best ? 2 : 1),
-           room = known ? (size_t)disk.f_bavail * disk.f_frsize : SIZE_MAX;
+    char need[32], have[32];
+    uint64_t bytes = s->params.parameters * sizeof(float) * (s->o->keep_best ? 2 : 1), room = zf_file_room(run);
     if (bytes <= room) return ZF_OK;
     return zf_fail(e, ZF_IO, run, "the model that the run exports needs %s, and %s are free there; make room or set dir to another disk",
                    zf_bytes_text(bytes, need, sizeof need), zf_bytes_text(room, have, sizeof have));
@@ -474,27 +487,53 @@ enum zf_status zf_train_resume(struct zf_resume *r, struct zf_options *o, enum z
     return r->path || r->anew ? ZF_OK : no_checkpoint(o->dir, e);
 }
 
+/* What counts at once; the rest is told when it is done. */
+static void tell_changes(const struct zf_resume *r)
+{
+    for (size_t i = 0; i < json_array_size(r->changes); i++) {
+        const json_t *v = json_array_get(r->changes, i);
+        if (!json_object_get(v, "from_step"))
+            fprintf(stderr, "zenflow-console: note: %s %s -> %s, as run.cfg says now\n", zf_json_text(v, "option", ""),
+                    zf_json_text(v, "old", ""), zf_json_text(v, "new", ""));
+    }
+}
+
+enum zf_status zf_train_note_rate(struct zf_setup *s, const struct zf_resume *r, const struct zf_options *o, struct zf_err *e)
+{
+    struct zf_options next;
+    bool goes_on = r->path || r->anew;
+    char text[256];
+    if (goes_on) ZF_TRY(zf_resume_options(r, &next, e));
+    if (zf_schedule_leaves(goes_on ? &next : o, r->step, s->steps, text, sizeof text)) zf_setup_note(s, "schedule_steps", "%s", text);
+    if (goes_on) zf_options_free(&next);
+    return ZF_OK;
+}
+
 enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how, struct zf_err *e)
 {
     struct zf_setup setup = {0};
     struct zf_run_identity who;
     struct zf_resume resume = {0};
-    char *model = NULL, *data = NULL, *asked = zf_resume_text(o);
+    char *model = NULL, *data = NULL, *asked = zf_options_text(o);
     enum zf_train_start what = ZF_TRAIN_BEGIN;
     enum zf_status s = asked ? identity(o, &who, &model, &data, e) : zf_fail_memory(e, "the options");
     if (!s) s = look_before(o, o->dir, &who, how->take_over, &what, e);
     if (!s && what == ZF_TRAIN_OVER && how->checkpoint) what = ZF_TRAIN_GO_ON;
     if (!s && what == ZF_TRAIN_OVER) {
-        zf_show_line(stdout,
-                     "%s: this run is over; nothing was changed. To train on raise steps; to train again take another directory with "
-                     "--set dir=NAME",
-                     o->dir);
+        zf_show_line(
+            stdout,
+            "%s: this run is over; nothing was changed. To train on raise steps, and schedule_steps with it: the learning rate stays "
+            "where the schedule ended. To train again take another directory with --set dir=NAME",
+            o->dir);
     } else if (!s) {
         s = zf_train_resume(&resume, o, what, how->checkpoint, e);
+        if (!s) tell_changes(&resume);
         if (!s) s = zf_setup_model(&setup, o, e);
         if (!s && !resume.path) s = zf_setup_weights(&setup, e);
         if (!s) s = zf_setup_data(&setup, how->stop, e);
+        if (!s) s = zf_content_check(&setup, resume.content, e);
         if (!s) s = resolve(o, &setup, e);
+        if (!s) s = zf_train_note_rate(&setup, &resume, o, e);
         if (!s) s = train(&setup, o, o->dir, &who, resume.path || resume.anew ? &resume : NULL, asked, how, e);
         zf_setup_free(&setup);
         zf_resume_close(&resume);

@@ -32,4 +32,7 @@ struct zf_resume;
 enum zf_status zf_train_resume(struct zf_resume *r, struct zf_options *o, enum zf_train_start what, const char *checkpoint,
                                struct zf_err *e);
 
+/* A note if steps will have a learning rate of 0, now that it is known how many there are. r: zeroed for a fresh run. */
+enum zf_status zf_train_note_rate(struct zf_setup *s, const struct zf_resume *r, const struct zf_options *o, struct zf_err *e);
+
 #endif

@@ -88,6 +88,7 @@ struct zf_trainer {
         uint64_t bytes;                           /* of it */
         double at;                                /* clock: when it was written, or the process began */
         uint64_t failed, again;                   /* steps to wait after a failure; when it is tried again. 0: the last one succeeded */
+        double again_at;                          /* clock: or then, if steps are long */
         int heard;                                /* of usr1 */
         struct zf_saving *now;                    /* the one that is being written while training goes on; NULL: none */
         struct zf_state_memory memory;            /* its copies; kept for the next one */
@@ -104,7 +105,7 @@ struct zf_trainer {
     uint64_t drains; /* so far: a drain changes the masters between two steps */
     bool owed;       /* what is due after the last step waits for its drain */
     char *exported;  /* the newest export of this process, NULL: none; owned */
-    struct zf_moment exported_at, validated_at;
+    struct zf_moment exported_at;
     struct zf_moment judged_at; /* validated, and the best one and patience told of it */
     bool half;                  /* the last gradients of a step have begun to change the state, and it has not ended */
     bool told_zero_loss;
@@ -113,6 +114,16 @@ struct zf_trainer {
     bool answered; /* a client ended that pause, and the run */
     double lonely; /* clock since which that pause has had no client */
 };
+
+static inline struct zf_moment zf_trainer_now(const struct zf_trainer *t)
+{
+    return (struct zf_moment){t->step, t->drains};
+}
+
+static inline bool zf_trainer_is_now(const struct zf_trainer *t, const struct zf_moment *m)
+{
+    return m->step == t->step && m->drains == t->drains;
+}
 
 /* What a step was like, for its line. */
 struct zf_step_record {

@@ -14,7 +14,7 @@ static void put_status(struct zf_session *s, FILE *to)
     char eta[32];
     struct zf_session_facts f = s->facts;
     fprintf(to, "%s%s%s, step %" PRIu64 " of %" PRIu64, s->doing, s->why ? ": " : "", s->why ? s->why : "", f.step, f.steps);
-    if (f.step) {
+    if (f.step && f.tokens_per_s > 0) { /* else this process has not taken a step yet */
         fprintf(to, ", loss %.4f, lr %.4g, %.0f tok/s", f.loss, f.learning_rate, f.tokens_per_s);
         fprintf(to, ", ETA %s", zf_duration_text(f.eta, eta, sizeof eta));
     }
@@ -142,7 +142,7 @@ static void put_change(FILE *to, const json_t *entry)
 /* What was put off is told where it is done, until then by put_later. */
 static bool was_done(const json_t *entry)
 {
-    return json_object_get(entry, "command") && strcmp(zf_json_text(entry, "type", ""), "at") != 0;
+    return json_object_get(entry, "command") && !zf_json_is(entry, "at");
 }
 
 /* What has not been done yet, also by [at], of which the journal knows nothing before. */

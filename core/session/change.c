@@ -257,6 +257,31 @@ static const char *meaning(const struct zf_changes *c, const struct zf_options *
     }
 }
 
+bool zf_schedule_leaves(const struct zf_options *o, uint64_t step, uint64_t steps, char *text, size_t room)
+{
+    const uint64_t end = (uint64_t)o->schedule_steps, first = (end > step ? end : step) + 1, last = o->steps ? (uint64_t)o->steps : steps;
+    if (!end || o->schedule == ZF_SCHEDULE_CONSTANT || o->min_learning_rate > 0 || last < first) return false;
+    char which[64];
+    if (first == last)
+        snprintf(which, sizeof which, "step %" PRIu64 " has", last);
+    else
+        snprintf(which, sizeof which, "steps %" PRIu64 " to %" PRIu64 " have", first, last);
+    snprintf(text, room,
+             "%s learning rate 0 (min_learning_rate), as the schedule %s at step %" PRIu64 "; set schedule_steps %" PRIu64 " too", which,
+             step < end ? "ends" : "ended", end, last);
+    return true;
+}
+
+/* Changes after which it may be so. */
+static bool about_its_end(const struct zf_changes *c)
+{
+    static const enum zf_option_id ids[] = {ZF_OPT_steps, ZF_OPT_schedule_steps, ZF_OPT_min_learning_rate};
+    for (size_t i = 0; i < c->count; i++)
+        for (size_t k = 0; k < sizeof ids / sizeof *ids; k++)
+            if (c->list[i].id == ids[k]) return true;
+    return false;
+}
+
 static bool about_rate(enum zf_option_id id)
 {
     return id == ZF_OPT_learning_rate || id == ZF_OPT_min_learning_rate || id == ZF_OPT_schedule_steps;
@@ -283,7 +308,7 @@ char *zf_changes_text(const struct zf_changes *c, const struct zf_options *now, 
         const struct zf_change *one = &c->list[i];
         fprintf(to, "%s%s %s -> %s, from step %" PRIu64, lines++ ? "\n" : "", zf_option_table[one->id].name, one->before, one->after,
                 place->step + 1);
-        put_note(to, c, now, one->id, place);
+        if (!place->bare) put_note(to, c, now, one->id, place);
     }
     for (size_t i = 0; i + 1 < count; i += 2) {
         enum zf_option_id id = zf_option_id(zf_option_find(words[i]));
@@ -293,6 +318,9 @@ char *zf_changes_text(const struct zf_changes *c, const struct zf_options *now, 
         if (value) fprintf(to, "%s%s is %s already", lines++ ? "\n" : "", zf_option_table[id].name, value);
         free(value);
     }
+    char left[256];
+    if (about_its_end(c) && zf_schedule_leaves(&c->wanted, place->step, place->steps, left, sizeof left))
+        fprintf(to, "%s%s", lines ? "\n" : "", left);
     bool failed = ferror(to);
     if (!fclose(to) && !failed) return text;
     free(text);

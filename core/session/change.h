@@ -11,6 +11,7 @@ struct zf_change_place {
     void *ctx;
     const char *run;   /* the run directory, for advice */
     uint32_t interval; /* what update_interval = auto is; 0: not known */
+    bool bare;         /* the answer does not say what becomes of what is pending: all else changes, too */
 };
 
 struct zf_change {
@@ -31,6 +32,9 @@ enum zf_status zf_changes_make(struct zf_changes *out, const struct zf_options *
 /* What makes `now` into `wanted`, which were checked before. */
 enum zf_status zf_changes_between(struct zf_changes *out, const struct zf_options *now, const struct zf_options *wanted,
                                   const struct zf_change_place *place, struct zf_err *e);
+/* The steps after `step` that the schedule, which has ended by then, leaves at a learning rate of 0, and what to do; false: there are
+ * none. steps: of how many, where the options give epochs. */
+bool zf_schedule_leaves(const struct zf_options *o, uint64_t step, uint64_t steps, char *text, size_t room);
 void zf_changes_free(struct zf_changes *c);
 
 /* "learning_rate 2e-5 -> 1e-5, from step 41 (lr(41) 1.9e-5 -> 9.5e-6)", a line a change; of what does not change "NAME is VALUE already".

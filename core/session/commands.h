@@ -41,7 +41,7 @@ enum zf_command_effect {
     ZF_EFFECT_LATER
 };
 enum zf_command_allowed { ZF_ALLOWED_ANY, ZF_ALLOWED_PAUSED };
-enum zf_command_asks { ZF_ASKS_NEVER, ZF_ASKS_BIG, ZF_ASKS_ALWAYS };
+enum zf_command_asks { ZF_ASKS_NEVER, ZF_ASKS_BIG };
 
 struct zf_command_row {
     const char *name, *alias, *usage; /* alias: "" if there is none */

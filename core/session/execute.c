@@ -482,8 +482,9 @@ static enum zf_status act(struct zf_session *s, const struct zf_command *c, cons
         zf_verdict_set(v, false, "%s: %s", c->row->name, c->row->without);
         return ZF_OK;
     }
-    if (c->row->asks == ZF_ASKS_ALWAYS && !yes && !c->yes) {
-        zf_verdict_set(v, false, "%s loses what is trained since" ZF_TO_DO_IT " (`%s!`, or --yes)", c->row->name, c->row->name);
+    bool agreed = c->yes || (yes && who->client); /* what stands in [at] was meant, but not that something is there already */
+    if (c->row->asks != ZF_ASKS_NEVER && !agreed && s->trainer.ask && s->trainer.ask(s->trainer.ctx, c, answer, sizeof answer)) {
+        zf_verdict_set(v, false, "%s" ZF_TO_DO_IT " (`%s!`, or --yes)", answer, c->row->name);
         v->ask = true;
         return ZF_OK;
     }

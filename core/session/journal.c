@@ -97,7 +97,7 @@ enum zf_status zf_journal_append(struct zf_journal *j, json_t *stolen, struct zf
 
 bool zf_journal_is_load(const json_t *entry)
 {
-    return !strcmp(zf_json_text(entry, "type", ""), "resume") && json_object_get(entry, "journal");
+    return zf_json_is(entry, "resume") && json_object_get(entry, "journal");
 }
 
 enum zf_status zf_journal_read(json_t **out, const char *run, size_t *bad, struct zf_err *e)

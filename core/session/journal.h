@@ -1,8 +1,8 @@
 /* RUN/journal.jsonl: what happened to a run, append-only, each line durable before it is answered for.
  *
- * Entries are objects with "type": start and resume (an attempt begins), export, checkpoint, change, note, end (with "reason":
- * done|stopped|signal|error). Whatever has a step says so in "step". "time" (UTC) is added here. One writer, the holder of RUN/lock; any of
- * its threads. */
+ * Entries are objects with "type": start and resume (an attempt begins, but for a `load`), export, checkpoint, change (of options), at (a
+ * command that is put off), command (any other that does something), end (with "reason": done|stopped|signal|error). Whatever has a step
+ * says so in "step". "time" (UTC) is added here. One writer, the holder of RUN/lock; any of its threads. */
 #ifndef ZF_SESSION_JOURNAL_H
 #define ZF_SESSION_JOURNAL_H
 

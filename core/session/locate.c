@@ -12,17 +12,8 @@ enum zf_status zf_locate_run(char **out, const char *argument, struct zf_err *e)
     if (zf_directory_exists(argument)) return (*out = strdup(argument)) ? ZF_OK : zf_fail_memory(e, argument);
     if (!zf_file_exists(argument)) return zf_fail(e, ZF_USAGE, argument, "there is no such run directory and no such run.cfg");
     struct zf_options o;
-    struct zf_err_list errors = {0};
-    ZF_TRY(zf_options_init(&o, e));
-    enum zf_status s = zf_run_cfg_read(&o, argument, &errors);
-    if (errors.count) {
-        *e = errors.list[0];
-        s = e->code;
-    } else if (!s) {
-        *out = strdup(o.dir);
-        s = *out ? ZF_OK : zf_fail_memory(e, argument);
-    }
-    zf_err_list_free(&errors);
+    ZF_TRY(zf_run_cfg_options(&o, NULL, argument, e));
+    *out = strdup(o.dir);
     zf_options_free(&o);
-    return s;
+    return *out ? ZF_OK : zf_fail_memory(e, argument);
 }

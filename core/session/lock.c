@@ -240,10 +240,10 @@ static uint64_t last_logged_step(const char *run)
 {
     char *path = zf_path_join(run, "metrics.jsonl");
     json_t *v = path ? zf_jsonl_last(path, "step") : NULL;
-    double step = zf_json_number(v, "step", 0);
+    uint64_t step = zf_json_count(v, "step");
     json_decref(v);
     free(path);
-    return step > 0 && step < 1e18 ? (uint64_t)step : 0;
+    return step;
 }
 
 /* Opens and locks the file that is under this name now, not one that its holder has just removed. */
@@ -316,6 +316,17 @@ enum zf_status zf_lock_acquire(struct zf_lock **out, const char *run, const stru
     return s;
 }
 
+/* Somebody removed the file, or the whole directory, and a trainer that could not know of this one has begun there. */
+static bool is_replaced(const struct zf_lock *l, struct zf_lock_record *by)
+{
+    struct stat here;
+    if (fstat(l->fd, &here) || here.st_nlink) return false;
+    int fd = open(l->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    bool other = fd >= 0 && read_record(fd, by) == OURS && !same(by, &l->me);
+    if (fd >= 0) close(fd);
+    return other;
+}
+
 enum zf_status zf_lock_beat(struct zf_lock *l, uint64_t step, struct zf_err *e)
 {
     struct zf_lock_record now;
@@ -323,7 +334,7 @@ enum zf_status zf_lock_beat(struct zf_lock *l, uint64_t step, struct zf_err *e)
     if (!l->due && zf_clock() - l->last_beat < ZF_LOCK_BEAT) return ZF_OK;
     l->due = false;
     l->last_beat = zf_clock();
-    l->lost = read_record(l->fd, &now) == OURS && !same(&now, &l->me);
+    l->lost = (read_record(l->fd, &now) == OURS && !same(&now, &l->me)) || is_replaced(l, &now);
     if (l->lost) return busy(l->path, &now, true, false, e);
     write_record(l);
     return ZF_OK;

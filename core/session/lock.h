@@ -49,8 +49,9 @@ char *zf_lock_where(const char *run, const struct zf_lock_record *r);
 void zf_lock_socket(struct zf_lock *l, const char *path);
 /* Is the holder of this record on another machine (its processes and sockets cannot be reached from here)? */
 bool zf_lock_elsewhere(const struct zf_lock_record *r);
-/* To be called at every step; writes every ZF_LOCK_BEAT seconds. ZF_BUSY: this process was stopped for so long that another machine
- * took the run over; it must end without touching the directory. Anything else that goes wrong is ignored. */
+/* To be called at every step; writes every ZF_LOCK_BEAT seconds. ZF_BUSY: another one holds the run, as this process was stopped
+ * for so long, or the lock was removed; it must end without touching the directory. Anything else that goes wrong
+ * is ignored. */
 enum zf_status zf_lock_beat(struct zf_lock *l, uint64_t step, struct zf_err *e);
 /* In the record from the next sign of life on, which is due then. */
 void zf_lock_paused(struct zf_lock *l, bool paused);

@@ -27,17 +27,6 @@ json_t *zf_run_start_entry(const struct zf_run_identity *who, uint64_t steps)
                      (json_int_t)(steps < INT64_MAX ? steps : INT64_MAX));
 }
 
-static uint64_t count_of(const json_t *entry, const char *key)
-{
-    double x = zf_json_number(entry, key, 0);
-    return x >= 1 && x < 9e15 ? (uint64_t)x : 0;
-}
-
-static bool is_type(const json_t *entry, const char *type)
-{
-    return !strcmp(zf_json_text(entry, "type", ""), type);
-}
-
 /* What else is in the directory than a start leaves behind that died before its first entry? true: out->what names it. */
 static enum zf_status look_for_foreign(struct zf_run_facts *out, const char *run, bool journal_too, struct zf_err *e)
 {
@@ -78,18 +67,18 @@ static void read_entries(struct zf_run_facts *out, const json_t *entries)
 {
     for (size_t i = 0; i < json_array_size(entries); i++) {
         const json_t *v = json_array_get(entries, i);
-        uint64_t step = count_of(v, "step"), steps = count_of(v, "steps");
-        if (is_type(v, "start") || is_type(v, "resume")) {
+        uint64_t step = zf_json_count(v, "step"), steps = zf_json_count(v, "steps");
+        if (zf_json_is(v, "start") || zf_json_is(v, "resume")) {
             out->attempts += !zf_journal_is_load(v);
             out->last_step = 0;
             out->ended[0] = 0;
         }
-        if (is_type(v, "end")) snprintf(out->ended, sizeof out->ended, "%s", zf_json_text(v, "reason", "?"));
-        if (is_type(v, "export")) {
+        if (zf_json_is(v, "end")) snprintf(out->ended, sizeof out->ended, "%s", zf_json_text(v, "reason", "?"));
+        if (zf_json_is(v, "export")) {
             const char *file = zf_json_text(v, "file", zf_json_text(v, "path", ""));
             snprintf(out->last_export, sizeof out->last_export, "%s", file);
         }
-        if (is_type(v, "checkpoint")) snprintf(out->last_checkpoint, sizeof out->last_checkpoint, "%s", zf_json_text(v, "file", ""));
+        if (zf_json_is(v, "checkpoint")) snprintf(out->last_checkpoint, sizeof out->last_checkpoint, "%s", zf_json_text(v, "file", ""));
         if (step > out->last_step) out->last_step = step;
         if (steps) out->steps = steps;
         snprintf(out->last_time, sizeof out->last_time, "%s", zf_json_text(v, "time", ""));
@@ -115,7 +104,7 @@ static enum zf_status look(struct zf_run_facts *out, const char *run, const stru
     const json_t *start = json_array_get(entries, 0);
     if (s) {
         /* said already */
-    } else if (!is_type(start, "start") || !zf_json_text(start, "run", NULL)) {
+    } else if (!zf_json_is(start, "start") || !zf_json_text(start, "run", NULL)) {
         /* A journal without any whole entry may be the torn first line of ours. */
         bool torn = entries && !json_array_size(entries);
         s = look_for_foreign(out, run, torn && !stat(journal, &st) && st.st_size < 65536, e);
@@ -124,7 +113,7 @@ static enum zf_status look(struct zf_run_facts *out, const char *run, const stru
         snprintf(out->run, sizeof out->run, "%s", zf_json_text(start, "run", ""));
         read_entries(out, entries);
         if ((last = zf_jsonl_last(metrics, "step"))) {
-            uint64_t step = count_of(last, "step");
+            uint64_t step = zf_json_count(last, "step");
             if (step > out->last_step) out->last_step = step;
             json_decref(last);
         }

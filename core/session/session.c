@@ -183,6 +183,7 @@ static enum zf_status do_due(struct zf_session *s, bool *any, struct zf_err *e)
     memmove(s->later, s->later + 1, --s->later_count * sizeof *s->later);
     pthread_mutex_unlock(&s->lock);
     s->written = l.written;
+    l.author.client = 0; /* who does not wait for it */
     bool edit = !strcmp(l.author.by, "file");
     if (!l.written && !edit) snprintf(l.author.by, sizeof l.author.by, "at"); /* whoever put it off */
     enum zf_status bad = l.step == s->next ? zf_session_execute(s, l.command, &l.author, true, &v, e) : ZF_OK;

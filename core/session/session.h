@@ -34,6 +34,8 @@ struct zf_session_trainer {
     /* Does it; text: the answer. ZF_STOPPED and ZF_BUSY end the run, and whatever comes after zf_session_breaks; any other failure is an
      * answer. `load` writes its own entry into the journal. */
     enum zf_status (*act)(void *ctx, const struct zf_command *c, char *text, size_t room, struct zf_err *e);
+    /* Of what it does and asks about (the ASKS of the table): what would be lost or replaced; false: nothing. NULL: nothing ever. */
+    bool (*ask)(void *ctx, const struct zf_command *c, char *text, size_t room);
     void (*record)(void *ctx, json_t *stolen); /* a line of metrics.jsonl */
     /* While paused, a few times a second: a sign of life, an ear for signals. What fails ends the waiting. */
     enum zf_status (*idle)(void *ctx, struct zf_err *e);

@@ -284,7 +284,7 @@ static json_t *search_back(const char *block, size_t size, bool first, const cha
         const char *begin = before ? before + 1 : block;
         size_t length = end > begin ? (size_t)(end - begin) : 0;
         json_t *v = memmem(begin, length, type, strlen(type)) ? parse_object(begin, length) : NULL;
-        if (v && !strcmp(zf_json_text(v, "type", ""), type)) return v;
+        if (v && zf_json_is(v, type)) return v;
         json_decref(v);
         end = before;
     }
@@ -326,4 +326,15 @@ const char *zf_json_text(const json_t *object, const char *key, const char *abse
 {
     const char *s = json_string_value(json_object_get(object, key));
     return s ? s : absent;
+}
+
+uint64_t zf_json_count(const json_t *object, const char *key)
+{
+    double x = zf_json_number(object, key, 0);
+    return x >= 1 && x < 9e15 ? (uint64_t)x : 0;
+}
+
+bool zf_json_is(const json_t *line, const char *type)
+{
+    return !strcmp(zf_json_text(line, "type", ""), type);
 }

@@ -6,6 +6,7 @@
 #include "core/base/json.h"
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <sys/types.h>
 
@@ -20,7 +21,8 @@ struct zf_jsonl {
 
 /* Opens for appending, creates; the torn last line of a writer that was killed is cut off. */
 enum zf_status zf_jsonl_open(struct zf_jsonl *out, const char *path, struct zf_err *e);
-/* One write(2). 0, or errno (ENOENT: the file has been removed): then nothing of the line is left in the file, or the next line starts afresh. */
+/* One write(2). 0, or errno (ENOENT: the file has been removed): then nothing of the line is left in the file, or the next line starts
+ * afresh. */
 int zf_jsonl_append(struct zf_jsonl *j, const char *text, size_t size);
 void zf_jsonl_close(struct zf_jsonl *j);
 
@@ -47,5 +49,9 @@ json_t *zf_jsonl_last(const char *path, const char *type);
 /* Fields, whatever the value is. Numbers may be written as "nan", "inf", "-inf". */
 double zf_json_number(const json_t *object, const char *key, double absent);
 const char *zf_json_text(const json_t *object, const char *key, const char *absent);
+/* A step, or a number of things: 1 or more. 0: there is none, or it is none that a double holds exactly. */
+uint64_t zf_json_count(const json_t *object, const char *key);
+/* Of a line of ours: is its "type" this one? */
+bool zf_json_is(const json_t *line, const char *type);
 
 #endif

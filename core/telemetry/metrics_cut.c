@@ -20,7 +20,7 @@ static double number_of(const char *line, size_t size, const char *name)
     return *digits ? strtod(digits, NULL) : -1;
 }
 
-static bool is_type(const char *line, size_t size, const char *begin)
+static bool begins(const char *line, size_t size, const char *begin)
 {
     return size >= strlen(begin) && !memcmp(line, begin, strlen(begin));
 }
@@ -35,7 +35,7 @@ static size_t find_cut(const struct zf_map *m, uint64_t step, uint64_t saved)
         size_t size = end ? (size_t)(end - line) : m->size - at;
         double of = number_of(line, size < 64 ? size : 64, "\"step\":"); /* behind the type */
         if (of > (double)step) return at < change ? at : change;
-        if (change == m->size && at >= saved && is_type(line, size, "{\"type\":\"change\"") &&
+        if (change == m->size && at >= saved && begins(line, size, "{\"type\":\"change\"") &&
             number_of(line, size, "\"from_step\":") > (double)step)
             change = at;
         at += size + 1;

@@ -333,6 +333,12 @@ static void test_paths(void **state)
     check_directory("b", ".");
     check_directory("/b", "/");
     check_directory("/a/b/c", "/a/b");
+    assert_string_equal(zf_path_name("a/b.c"), "b.c");
+    assert_string_equal(zf_path_name("b"), "b");
+    assert_string_equal(zf_path_name("a/"), "");
+    static const char *const places[] = {"/", ".", "/not/there/yet", "not/there/yet", "notyet", "/notyet", ""};
+    for (size_t i = 0; i < sizeof places / sizeof *places; i++) assert_true(zf_file_room(places[i]) < UINT64_MAX);
+    assert_true(zf_file_room("/proc") == UINT64_MAX);
 }
 
 static void test_arena(void **state)

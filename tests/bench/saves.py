@@ -76,7 +76,7 @@ def measure(a, folder, strategy, data):
     out, cfg = os.path.join(folder, strategy), os.path.join(folder, strategy + ".cfg")
     with open(cfg, "w") as f:
         f.write(f"[run]\ndir = {out}\n[model]\npath = {os.path.abspath(a.model)}\ndtype = {a.dtype}\n[data]\ntrain = {data}\n[train]\nsteps = 100000\n")
-        f.write(f"batch_size = {BATCH}\nlearning_rate = 1e-5\n[zenflow]\nstrategy = {strategy}\n[checkpoint]\nsave_minutes = 0\nkeep = 1\n[log]\nscore_every = 0\n")
+        f.write(f"batch_size = {BATCH}\nlearning_rate = 1e-5\n[zenflow]\nstrategy = {strategy}\n[checkpoint]\nsave_minutes = 1000\nkeep = 1\n[log]\nscore_every = 0\n")
     p = subprocess.Popen([os.path.join(a.build, "zenflow-trainer"), cfg, "--plain"], stdout=subprocess.DEVNULL)
     writers = Writers(p.pid)
     writers.start()

@@ -238,5 +238,28 @@ def test_what_is_no_run(folder):
         expect("no checkpoint of a run" in done.stderr and os.listdir(folder) == ["empty"], done.stderr)
 
 
+def test_what_is_not_there(folder):
+    """A checkpoint that is not there: its run's others are named."""
+    out = small_run(folder, checkpoint={"save_every": 2, "keep": 9}, at={"6": "save five"})
+    for place, others in ((out, "has: step-00000006, five, step-00000004, step-00000002"), (folder, "there is no such file")):
+        gone = os.path.join(place, "checkpoints", "step-00000005.zfc")
+        for command in (("inspect", gone), ("export", gone, "to"), ("generate", gone, "--prompt", "x")):
+            done = h.run(*command, code=2, cwd=folder)
+            expect(others in done.stderr and gone in done.stderr, command, done.stderr)
+
+
+def test_gone_on_from_by_name(folder):
+    """--resume takes what `load` takes."""
+    out = small_run(folder, checkpoint={"save_every": 2, "keep": 9}, at={"6": "save five"})
+    path, steps = os.path.join(folder, "run.cfg"), 6
+    for word, step in (("4", 4), ("five", 5), ("five.zfc", 5), ("step-00000004", 4), (checkpoint(folder, "step-00000002"), 2)):
+        steps += 1
+        done = h.run(path, "--plain", "--resume", word, "--set", f"steps={steps}")
+        expect(f", step {step}; the steps after it are taken again" in done.stdout, word, done.stdout)
+        expect(h.last_step(out) == steps, word)
+    done = h.run(path, "--plain", "--resume", "4", "--set", "dir=" + os.path.join(folder, "nowhere"), code=2)
+    expect("no run in" in done.stderr, done.stderr)
+
+
 if __name__ == "__main__":
     h.main()

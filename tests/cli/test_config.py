@@ -128,6 +128,15 @@ def test_what_this_version_has_not_is_refused_by_name(folder):
         expect(not os.path.exists(os.path.join(folder, "out")), word, "left a run directory behind")
 
 
+def test_a_run_beside_the_folder_of_its_cfg(folder):
+    """Its directory is shown as one would type it, whatever leads there."""
+    os.mkdir(os.path.join(folder, "configs"))
+    h.text_file(os.path.join(folder, "configs"))
+    for given, shown in (("../runs/x", "runs/x"), ("./../runs/x", "runs/x"), ("../configs/x", "configs/x"), ("x", "configs/x")):
+        path = h.cfg(os.path.join(folder, "configs"), run={"dir": given})
+        expect(json.loads(h.run("check", path, "--json").stdout)["options"]["dir"] == os.path.join(folder, shown), given, shown)
+
+
 def test_check_trains_and_writes_nothing(folder):
     h.text_file(folder)
     path = h.cfg(folder)

@@ -336,6 +336,25 @@ def test_attach(folder):
     expect("no trainer" in h.run("attach", out, code=8).stderr, "attach to a run that ended")
 
 
+def test_stop_then_start(folder):
+    """`stop` comes back when the run has ended: what is chained to it is a start."""
+    path, out, p = live(folder)
+    expect("the run ends" in send(out, "stop") and not os.path.exists(os.path.join(out, "lock")), "it came back too early")
+    h.finish(p, 5)
+    done = h.run(path, "--detach")
+    expect("at work" not in done.stderr and done.stdout.strip() == out, done.stderr)
+    done = h.run("send", out, "stop", "--json")
+    expect(json.loads(done.stdout)["ok"] and not os.path.exists(os.path.join(out, "lock")), done.stdout)
+    h.run(path, "--detach")
+    pid = json.load(open(os.path.join(out, "lock"), encoding="utf-8"))["pid"]
+    send(out, "pause")
+    os.kill(pid, signal.SIGSTOP)
+    send(out, "stop", "--no-wait")
+    h.run("send", out, "stop", "--timeout", "0.3", code=7)
+    os.kill(pid, signal.SIGCONT)
+    wait(lambda: not os.path.exists(os.path.join(out, "lock")))
+
+
 def test_exit_codes_of_send(folder):
     h.text_file(folder)
     h.run("send", "pause", code=8, cwd=folder)

@@ -120,11 +120,32 @@ def test_the_last_save_waits_for_room(folder):
         expect(at_end(out) == ("done", 0), at_end(out))
         r.same(out, whole)
     path, out = setting(folder, "never")
-    done = h.run(path, "--set", "grace=1.5s", program=h.TRAINER, env=fault(ENOSPC, "step-00000014.zfc.tmp", "write", 1, 1000), code=7)
+    done = h.run(path, "--set", "grace=0.5s", program=h.TRAINER, env=fault(ENOSPC, "step-00000014.zfc.tmp", "write", 1, 1000), code=7)
     expect("No space left" in done.stderr and f"goes on from {save_of(out, 12)}, step 12" in done.stderr, done.stderr)
+    for told in (done.stderr, texts(out, "error")[-1]):
+        expect("the checkpoint of step 14 could not be written: " in told and "the weights are exported to " in told, told)
+        expect("could not be exported" not in told, told)
+    expect(h.exports(out) == ["step-00000014"], "the export was not tried", h.exports(out))
     expect(at_end(out) == ("error", 7) and len([t for t in texts(out, "warning") if "tried again" in t]) == 1, texts(out, "warning"))
     go_on(path)
     r.same(out, whole)
+
+
+def test_stop_tells_of_an_end_that_failed(folder):
+    """`send stop` comes back with what became of the run: it was killed while it exported; its checkpoint could not be written."""
+    for name, env, code, told in (
+        ("killed", fault("kill", "exports/", "write"), 7, "died before the run had ended"),
+        ("full", fault(ENOSPC, "step-00000003.zfc.tmp", "write", 1, 1000), 7, "ended with an error"),
+    ):
+        path, out = setting(folder, name, at={"4": "pause"}, run={"grace": "0.5s"})
+        p = h.start(path, program=h.TRAINER, env=env)
+        h.wait_for_step(p, out, 3)
+        r.until(lambda: "paused" in h.run("send", out, "status", code=(0, 2, 8)).stdout)
+        done = h.run("send", out, "stop", code=code)
+        expect("the run ends" in done.stdout and told in done.stderr, done.stdout, done.stderr)
+        p.wait(20 * h.SLOW)
+        p.stdout.close()
+        p.stderr.close()
 
 
 # ---- signals ----
@@ -215,10 +236,12 @@ def test_a_job_that_ends(folder):
     go_on(path)
     r.same(out, whole)
     # enough time for steps, not for all; neither is a pause waited for
+    env, both = job(5 * h.SLOW), []
     for name, at in (("steps", {}), ("pause", {"4": "pause"})):
         path, out = setting(folder, name, **{**LONG, "run": {"grace": "1s"}}, at=at)
-        env = job(5 * h.SLOW)
-        go_on(path, env=env, code=5)
+        both.append((h.start(path, program=h.TRAINER, env=env, stdout=subprocess.DEVNULL), out))
+    for p, out in both:
+        h.finish(p, 5, 10)
         expect(time.time() < int(env["SLURM_JOB_END_TIME"]), "too late")
         r.ended(out, h.last_step(out))
     # what is no time is told, and nothing else

@@ -161,6 +161,23 @@ def test_the_best(folder):
     expect("exists already" in done.stderr, done.stderr)
 
 
+def test_the_best_that_was_not_kept(folder):
+    """Which step it was is known all the same."""
+    h.text_file(folder)
+    at = {"11": "set! learning_rate 1"}  # from there on it gets worse
+    h.run(h.cfg(folder, train={"steps": 30, "valid_every": 10}, checkpoint={"save_every": 10, "keep": 9}, at=at))
+    out, to = os.path.join(folder, "out"), os.path.join(folder, "to")
+    best = min(h.metrics(out, "valid"), key=lambda m: m["loss"])["step"]
+    done = h.run("export", out, to, "--step", "best", code=4)
+    expect(f"its best step was {best}, and keep_best is no" in done.stderr and f"`--step {best}` is there" in done.stderr, done.stderr)
+    h.run("export", out, to, "--step", best)
+    os.remove(os.path.join(out, "checkpoints", f"step-{best:08}.zfc"))
+    for name in h.exports(out):
+        os.rename(os.path.join(out, "exports", name), os.path.join(folder, name))
+    done = h.run("export", out, os.path.join(folder, "again"), "--step", "best", code=4)
+    expect(f"its best step was {best}, of which nothing is left" in done.stderr, done.stderr)
+
+
 def test_the_best_of_another_course(folder):
     """What was the best of steps that the run was taken back from is not the best of the run."""
     h.text_file(folder)

@@ -193,13 +193,15 @@ def test_refusals(folder):
     h.write(os.path.join(out, "checkpoints", "text.zfc"), "no checkpoint\n")
     before = untouched(out)
     for words, reason in (
-        (("load", "4"), "loses what is trained since"),
+        (("load", "4"), "load takes the run from step 5 back to step 4: what was done since is undone, with 1 step to be taken again"),
+        (("load", "3"), "there is no such checkpoint; there are: "),
         (("load!", "3"), "there is no such checkpoint; there are: "),
         (("load!", "three"), "step-00000004"),
         (("load!", "2"), "step-00000002.zfc"),
         (("load!", "text"), "text.zfc"),
         (("load!", save_of(other, 14)), "another run"),
         (("load!", os.path.join(folder, "nowhere.zfc")), "there is no such file"),
+        (("load!", save_of(out, 3)), "there is no such checkpoint; "),
         (("load!", folder), folder),
         (("at", "9", "load", "4"), "cannot be put off"),
         (("load",), "load CHECKPOINT"),
@@ -222,6 +224,122 @@ def test_refusals(folder):
     h.finish(p, 5, 5)
 
 
+def paused_at_four(folder, name="out", **more):
+    path, out = setting(folder, name, at={"5": "pause"}, checkpoint={"save_every": 0}, **more)
+    p = h.start(path, program=h.TRAINER)
+    h.wait_for_step(p, out, 4)
+    expect(waits(out) == 5, "it does not wait before step 5")
+    return path, out, p
+
+
+def test_names_that_a_save_does_not_take(folder):
+    """None that nothing would find, none that the run will use itself; and no checkpoint takes the place of another by a name."""
+    path, out, p = paused_at_four(folder)
+    send(out, "save", "mine")
+    send(out, "save", "mine")  # the very same
+    for words, reason in (
+        (('save ""',), "1 to 200 bytes"),
+        (("save", "step-00000010"), "take another name"),
+        (("save", "step-00000003.zfc"), "take another name"),
+    ):
+        said = send(out, *words, code=1)
+        expect(reason in said, words, said)
+    send(out, "save")
+    send(out, "step", "1")
+    h.wait_for_step(p, out, 5)
+    before = os.stat(os.path.join(out, "checkpoints", "mine.zfc")).st_ino
+    expect("is there already" in send(out, "save", "mine", code=1), "another one took its place")
+    expect(os.stat(os.path.join(out, "checkpoints", "mine.zfc")).st_ino == before, "it is another one")
+    expect(saves(out) == ["mine.zfc", "step-00000004.zfc"], saves(out))
+    send(out, "stop")
+    h.finish(p, 5)
+    path, out = setting(folder, "script", at={"5": "save mine", "7": "save! mine", "9": "save step-00000002"}, checkpoint={"save_every": 1, "keep": 99})
+    h.run(path, program=h.TRAINER)  # a script says so itself, and is done again after a crash
+    steps = {c["file"].rsplit("/", 1)[-1]: c["step"] for c in json.loads(h.run("inspect", out, "--json").stdout)["checkpoints"]}
+    expect(steps["mine.zfc"] == 6 and steps["step-00000002.zfc"] == 2, steps)
+
+
+def test_one_that_was_taken_away_is_written_again(folder):
+    """What a command saved may have been moved since: the end writes it all the same."""
+    path, out, p = paused_at_four(folder)
+    send(out, "save", "mine")
+    os.rename(os.path.join(out, "checkpoints", "mine.zfc"), os.path.join(folder, "mine.zfc"))
+    send(out, "stop")
+    h.finish(p, 5)
+    expect(saves(out) == ["step-00000004.zfc"], saves(out))
+
+
+def test_a_copy_that_lies_elsewhere(folder):
+    """The run goes on from there when it is killed before it writes one of its own, from whatever directory it is started."""
+    whole = uninterrupted(folder, "whole")
+    path, out, p = at_seven(folder)
+    kept = os.path.join(folder, "kept.zfc")
+    shutil.copy(save_of(out, 4), kept)
+    for step in (2, 4):
+        os.unlink(save_of(out, step))
+    h.run("send", out, "load!", "./kept.zfc", cwd=folder)
+    expect("kept.zfc" in send(out, "checkpoints"), send(out, "checkpoints"))
+    p.kill()
+    p.wait()
+    said = h.run("inspect", out).stdout
+    expect("a start goes on from kept.zfc" in said, said)
+    h.run("export", out, os.path.join(folder, "model"))
+    again(path, out)
+    same(out, whole)
+    path, out, p = at_seven(folder, "other")
+    for step in (2, 4):
+        shutil.move(save_of(out, step), os.path.join(folder, f"{step}.zfc"))
+    send(out, "load!", os.path.join(folder, "2.zfc"))
+    p.kill()
+    p.wait()
+    shutil.copy(kept, os.path.join(folder, "2.zfc"))  # of another run under that name
+    expect("none that a start could go on from" in h.run("inspect", out).stdout, "a foreign one is taken")
+
+
+def test_a_file_of_another_run(folder):
+    """Whatever its name: no start, export or generate takes it for one of this run, and it stays."""
+    whole = uninterrupted(folder, "whole")
+    path, other = setting(folder, "other", checkpoint=KEEP)
+    h.run(path, program=h.TRAINER)
+    path, out = setting(folder, checkpoint=KEEP)
+    r.killed(path, env=r.at_step(9))
+    shutil.copy(save_of(other, 8), save_of(out, 8))
+    shutil.copy(save_of(other, 12), save_of(out, 12))
+    listed = h.run("inspect", out).stdout
+    expect(listed.count("(of another run)") == 2 and "a start goes on from step-00000006.zfc" in listed, listed)
+    h.run("export", out, os.path.join(folder, "newest"))
+    for taken in ("6", "12"):
+        h.run("export", out, os.path.join(folder, taken), "--step", taken, code=0 if taken == "6" else 4)
+    models = [open(os.path.join(folder, n, "model.safetensors"), "rb").read() for n in ("newest", "6")]
+    expect(models[0] == models[1], "the newest is another one")
+    done = r.go_on(path)
+    expect("step-00000006.zfc, step 6" in done.stdout, done.stdout)
+    same(out, whole)
+
+
+def test_a_directory_that_is_removed_and_begun_anew(folder):
+    """The trainer that is left over ends at its next sign of life, and writes nothing into what has its run's name now."""
+    path, out, p = paused_at_four(folder)
+    shutil.rmtree(out)
+    q = h.start(path, program=h.TRAINER)
+    h.wait_for_step(q, out, 4)
+    h.finish(p, 8, 30)
+    expect(waits(out) == 5 and not os.path.exists(os.path.join(out, "checkpoints")), "it saved there")
+    send(out, "resume")
+    h.finish(q, 0)
+    same(out, uninterrupted(folder, "whole"))
+
+
+def test_a_directory_that_is_moved(folder):
+    path, out, p = paused_at_four(folder)
+    moved = os.path.join(folder, "moved")
+    os.rename(out, moved)
+    send(moved, "save", "mine")
+    expect("mine.zfc" in send(moved, "checkpoints"), send(moved, "checkpoints"))
+    send(moved, "stop")
+    h.finish(p, 5)
+
+
 def test_names(folder):
     path, out, p = at_seven(folder)
     shutil.copy(save_of(out, 4), os.path.join(folder, "kept.zfc"))
@@ -233,6 +351,65 @@ def test_names(folder):
     expect("load ./kept.zfc" in send(out, "history") or "kept.zfc" in send(out, "history"), send(out, "history"))
     to_the_end(out, p)
     same(out, uninterrupted(folder, "whole"))
+
+
+def test_what_it_says(folder):
+    """What is taken back, before; what is known, after."""
+    path, out, p = at_seven(folder)
+    said = send(out, "load", "4", code=1)
+    expect("from step 7 back to step 4: what was done since is undone, with 3 steps to be taken again; to do it say yes" in said, said)
+    expect("loss" in send(out, "status"), "status of a run that has taken steps")
+    said = send(out, "load!", "4")
+    expect("topk_ratio 0.5 -> " in said and "learning_rate 0.005 -> " in said, said)
+    expect("pending" not in said and "window" not in said, "what becomes of what is pending is not so", said)
+    said = send(out, "status")
+    expect("step 4 of 14" in said and "loss" not in said and "tok/s" not in said, "what this course has not computed yet", said)
+    to_the_end(out, p)
+
+
+def test_named_ones_are_not_lost(folder):
+    path, out, p = at_seven(folder)
+    good = os.path.join(out, "checkpoints", "good.zfc")
+    send(out, "save", "good")
+    before = open(good, "rb").read()
+    send(out, "step")
+    h.wait_for_step(p, out, 8)
+    waits(out)
+    for words in ("good",), ("good.zfc",):
+        said = send(out, "save", *words, code=1)
+        expect("good.zfc is there already, of step 7: save would replace it; to do it say yes (`save!`, or --yes)" in said, said)
+    for name in "step-00000100", "step-00000100.zfc", "step-123456789":
+        expect("take another name" in send(out, "save!", name, code=1), "a name of the run's own")
+    expect(open(good, "rb").read() == before and "step-00000100.zfc" not in saves(out), saves(out))
+    expect("good.zfc  step 7  " in send(out, "checkpoints"), send(out, "checkpoints"))
+    send(out, "save", "good", "--yes")
+    send(out, "save", "good")  # the very same
+    expect("good.zfc  step 8  " in send(out, "checkpoints"), send(out, "checkpoints"))
+    send(out, "save!", "good")
+    for names in ("one", "one"), ("two", "three", "three"):  # the last one comes while the first is being written
+        file = h.write(os.path.join(folder, "names.txt"), "".join(f"save {n}\n" for n in names))
+        said = send(out, "source", file, code=1)
+        expect(f"names.txt:{len(names)}: {names[-1]}.zfc is " in said and ": save would replace it" in said, said)
+    r.until(lambda: all(n + ".zfc" in saves(out) for n in ("one", "two", "three")))
+    h.write(good, "no checkpoint\n")
+    expect("good.zfc is there already and cannot be read" in send(out, "save", "good", code=1), "a damaged one")
+    send(out, "stop")
+    h.finish(p, 5)
+
+
+def test_scripts_do_not_replace_them(folder):
+    """A line of [at] replaces what another step left only with `!`; what it wrote itself, when it comes to its step again."""
+    at = {"5": "save mine\n5 = save other", "7": "save mine", "9": "save! other"}
+    path, out = setting(folder, at=at, checkpoint=KEEP)
+    r.killed(path, env=r.at_step(6))
+    mine = os.path.join(out, "checkpoints", "mine.zfc")
+    inode = os.stat(mine).st_ino
+    h.run(path, "--resume", "2", program=h.TRAINER)
+    expect(os.stat(mine).st_ino != inode, "it was not written again")
+    warnings = [m["text"] for m in h.metrics(out, "warning") if "save" in m["text"]]
+    expect(len(warnings) == 1 and "at 7 save mine: mine.zfc is there already, of step 4: save would replace it" in warnings[0], warnings)
+    steps = [json.loads(h.run("inspect", os.path.join(out, "checkpoints", n + ".zfc"), "--json").stdout)["step"] for n in ("mine", "other")]
+    expect(steps == [4, 8], steps)
 
 
 def test_it_ends_after_it(folder):
@@ -324,17 +501,13 @@ def test_steps_that_came_from_epochs(folder):
 def test_interval_auto(folder):
     """What it had decided is what it was then; later decisions are not repeated, but made anew."""
     slow = {"data": {"sequence_length": 128}, "model": {"hidden": 48, "ffn": 96, "context": 128}, "train": {"steps": 60, "learning_rate": "1e-3"}}
-    for n in range(5):  # on a busy machine there may be nothing to decide
-        path, out = setting(folder, f"out{n}", **slow, zenflow={"update_interval": "auto"}, checkpoint={"save_every": 5, "keep": 100}, at={"50": "pause"})
-        p = h.start(path, program=h.TRAINER)
-        h.wait_for_step(p, out, 49)
-        waits(out)
-        before = {m["step"]: m for m in h.metrics(out, "step", whole=False)}
-        decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
-        if decided:
-            break
-        p.kill()
-        p.wait()
+    limits = {"10": "set max_update_interval 3", "30": "set max_update_interval 2", "50": "pause"}  # beside clocks, so that there is a decision
+    path, out = setting(folder, **slow, zenflow={"update_interval": "auto"}, checkpoint={"save_every": 5, "keep": 100}, at=limits)
+    p = h.start(path, program=h.TRAINER)
+    h.wait_for_step(p, out, 49)
+    waits(out)
+    before = {m["step"]: m for m in h.metrics(out, "step", whole=False)}
+    decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
     expect(decided, "no decision in 49 steps")
     for step in (5, 45):
         send(out, "load", str(step), "--yes")
@@ -364,7 +537,8 @@ def test_memory_does_not_grow(folder):
             seen.append(h.metrics(out, "step", whole=False)[-1])
         expect(all(m["step"] == 5 and m["memory_device"] == seen[0]["memory_device"] for m in seen), name, seen)
         host = [m["memory_host"] for m in seen]
-        expect(max(host[1:]) <= 1.01 * host[1] + (4 << 20), name, host)
+        if h.SLOW == 1:  # a sanitizer keeps what was freed for a while
+            expect(max(host[1:]) <= 1.01 * host[1] + (4 << 20), name, host)
         p.kill()
         p.wait()
 

@@ -116,27 +116,30 @@ def cut(out, number=1):
 
 
 def test_every_policy(folder):
-    """Cut off twice, in a step that is far from a checkpoint and in one that is written down just now; at every step with `long`."""
-    for name in POLICIES:
+    """Cut off somewhere, each elsewhere: far from a checkpoint, or in a step that is written down just now. With `long` at every step, and
+    twice. (test_state.c does more of it, without files.)"""
+    for number, name in enumerate(POLICIES):
         whole = uninterrupted(folder, "whole-" + name, **policy(name))
-        for first in range(1, STEPS) if LONG else (6,):
+        for first in range(1, STEPS) if LONG else (5 + number % 8,):
             path, out = setting(folder, f"{name}-{first}", **policy(name))
             killed(path, env=at_step(first))
-            if first < 12:
+            if LONG and first < 12:
                 killed(path, env=at_step(12))
             go_on(path)
             same(out, whole, f"{name} cut off at {first}")
 
 
 def test_every_step(folder):
-    """A checkpoint of each step, gone on from: cut off after every single one."""
-    for name in POLICIES if LONG else ("zenflow-staggered-each", "zenflow-rolling-mean", "zenflow-device", "zenflow-bf16"):
+    """A checkpoint of each step, gone on from: cut off after every single one, or every other."""
+    every, even, odd = range(2, STEPS + 1), range(2, STEPS + 1, 2), range(3, STEPS + 1, 2)
+    some = {"zenflow-staggered-each": every, "zenflow-rolling-mean": even, "zenflow-device": odd, "zenflow-bf16": even}
+    for name, steps in dict.fromkeys(POLICIES, every).items() if LONG else some.items():
         whole = uninterrupted(folder, "whole-" + name, **policy(name))
         path, out = setting(folder, name, **policy(name), checkpoint={"save_every": 1})
-        for step in range(2, STEPS + 1):
+        for step in steps:
             killed(path, env=at_step(step))
         go_on(path)
-        expect(h.metrics(out, "start")[-1]["attempt"] == STEPS, "attempts")
+        expect(h.metrics(out, "start")[-1]["attempt"] == len(steps) + 1, "attempts")
         same(out, whole, name)
 
 
@@ -226,21 +229,20 @@ def test_from_another_folder(folder):
 
 
 def test_auto_repeats_its_decisions(folder):
-    """They come from clocks: what was decided after the checkpoint is taken from the journal, as far as the run had come."""
+    """They come from clocks, or (here, so that there are some) from a limit: what was decided after the checkpoint is taken from the journal, as far as
+    the run had come."""
     slow = {"data": {"sequence_length": 128}, "model": {"hidden": 48, "ffn": 96, "context": 128}, "train": {"steps": 60, "batch_size": 4, "learning_rate": "1e-3"}}
-    for n in range(5):  # on a busy machine there may be nothing to decide
-        path, out = setting(folder, f"out{n}", **slow, zenflow={"update_interval": "auto"}, checkpoint={"save_every": 5, "keep": 100})
-        killed(path, env=at_step(50))
-        decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
-        if decided:
-            break
+    limits = {"10": "set max_update_interval 3", "30": "set max_update_interval 2"}
+    path, out = setting(folder, **slow, zenflow={"update_interval": "auto"}, checkpoint={"save_every": 5, "keep": 100}, at=limits)
+    killed(path, env=at_step(50))
+    decided = [j for j in journal(out) if j["type"] == "change" and j["by"] == "auto"]
     expect(decided, "no decision in 50 steps")
     before = {x[0]: x for x in course(out)}
     killed(path, "--resume", save_of(out, 5), env=at_step(8))
     go_on(path)
     after = {x[0]: x for x in course(out)}
     expect(all(after[str(n)] == before[str(n)] for n in range(1, 50)), "other steps than before")
-    again = [(m["from_step"], m["new"]) for m in h.metrics(out, "change") if m["from_step"] <= 50]
+    again = [(m["from_step"], m["new"]) for m in h.metrics(out, "change") if m["from_step"] <= 50 and m["option"] == "update_interval"]
     expect(again == [(j["from_step"], j["changes"][0]["new"]) for j in decided], again, decided)
 
 
@@ -329,12 +331,22 @@ def test_an_older_checkpoint(folder):
     same(out, uninterrupted(folder))
 
 
-def refused(path, *words, code=1):
+def refused(path, *words, code=1, **more):
     out = path[:-4]
     before = open(os.path.join(out, "journal.jsonl"), "rb").read()
-    done = h.run(path, *words, program=h.TRAINER, code=code)
+    done = h.run(path, *words, program=h.TRAINER, code=code, **more)
     expect(open(os.path.join(out, "journal.jsonl"), "rb").read() == before, words, "a refused start has left something")
     return done.stderr
+
+
+def test_a_signal_while_it_is_read(folder):
+    """Of a large one that takes a while: the start ends, and nothing is written."""
+    path, out = setting(folder)
+    killed(path, env=at_step(6))
+    said = [refused(path, code=5, env=fault("term", ".zfc", "read", n)) for n in range(20, 161, 20)]
+    expect(any("stopped while its checkpoint was read; nothing was changed" in s for s in said), said)
+    go_on(path)
+    same(out, uninterrupted(folder))
 
 
 def test_what_is_no_checkpoint_of_it(folder):
@@ -347,6 +359,8 @@ def test_what_is_no_checkpoint_of_it(folder):
     text = h.write(os.path.join(folder, "x.zfc"), "no checkpoint at all\n")
     expect("x.zfc" in refused(path, "--resume", text, code=4), "a text file")
     expect("no such file" in refused(path, "--resume", os.path.join(folder, "nowhere.zfc"), code=2), "none")
+    expect("there is no such checkpoint; there are: step-" in refused(path, "--resume", "3x", code=2), "none of that name")
+    expect("has: step-" in refused(path, "--resume", save_of(out, 99), code=2), "none of that step")
     for name in ("cut", "flipped", "empty"):
         path, out = setting(folder, name)
         killed(path, env=at_step(10))
@@ -375,6 +389,7 @@ def test_more_steps_after_the_end(folder):
     go_on(path)
     expect("is over" in go_on(path).stdout, "over")
     done = go_on(path, "--set", "steps=20")
+    expect("learning rate 0" not in done.stdout, "the schedule is constant", done.stdout)
     expect(h.metrics(out)[-1]["step"] == 20 and "steps 14 -> 20, from step 15" in done.stdout, done.stdout)
     same(out, uninterrupted(folder, **{**constant, "train": {**STEADY, "steps": 20}}))
     expect("is over" in go_on(path, "--set", "steps=20").stdout, "over")
@@ -385,6 +400,90 @@ def test_more_steps_after_the_end(folder):
     steps = h.last_step(out)
     done = go_on(path, "--set", "epochs=3")
     expect(h.last_step(out) > steps and "epochs 2 -> 3" in done.stderr, done.stderr)
+    expect(f"note: schedule_steps: steps {steps + 1} to {h.last_step(out)} have learning rate 0" in done.stdout, done.stdout)
+
+
+def test_more_steps_than_the_schedule(folder):
+    """They would train nothing: that is said before, with what to do; which then does it."""
+    path, out = setting(folder, at={"10": "set steps 16"})
+    asked = go_on(path)
+    left = lambda first, last, end: f"steps {first} to {last} have learning rate 0 (min_learning_rate), as the schedule {end} at step 14; set schedule_steps {last} too"
+    expect(left(15, 16, "ends") in asked.stdout, "the answer of `set`", asked.stdout)
+    expect("raise steps, and schedule_steps with it" in go_on(path).stdout, "the end")
+    expect("raise steps, and schedule_steps with it" in json.loads(h.run("check", path, "--json").stdout)["start"]["text"], "check")
+    words = ("--set", "steps=20")
+    expect(left(17, 20, "ended") in h.run("check", path, *words).stdout, "check")
+    expect(left(17, 20, "ended") in go_on(path, *words).stdout, "a start")
+    more = (*words[:1], "steps=24", "--set", "schedule_steps=24")
+    expect("learning rate 0" not in h.run("check", path, *more).stdout, "a schedule that reaches further")
+    expect("learning rate 0" not in go_on(path, *more).stdout, "a schedule that reaches further")
+    seen = rates(out)
+    expect(seen[20] == 0 and all(seen[n] > 0 for n in range(21, 25)), seen)
+    fresh, _ = setting(folder, "fresh", train={"schedule_steps": 10})
+    expect("steps 11 to 14 have learning rate 0" in h.run("check", fresh).stdout, "a fresh one")
+
+
+def test_check_tells_what_would_change(folder):
+    """By the same comparison as a start: what it would print, and what it would refuse."""
+    path, out = setting(folder, checkpoint={"save_every": 4})
+    killed(path, env=at_step(6))
+    report = lambda *words, **more: json.loads(h.run("check", path, *words, "--json", **more).stdout)["start"]
+    expect(report()["would"] == "continue" and report()["changes"] == [], report())
+    words = ("--set", "lr=3e-3", "--set", "save_every=5", "--set", "micro_batch=1")
+    said = h.run("check", path, *words)
+    expect("\nedited         learning_rate 0.01 -> 0.003, save_every 4 -> 5, from step 5\n" in said.stdout, said.stdout)
+    expect("\nedited         micro_batch 2 -> 1\n" in said.stdout, said.stdout)
+    wanted = {"learning_rate": ("0.01", "0.003", 5), "save_every": ("4", "5", 5), "micro_batch": ("2", "1", None)}
+    seen = {c["option"]: (c["old"], c["new"], c.get("from_step")) for c in report(*words)["changes"]}
+    expect(seen == wanted, seen)
+    bad = ("--set", "batch_size=8", "--set", "lr=3e-3")
+    refusal = report(*bad, code=1)
+    expect(refusal["would"] == "refuse" and refusal["code"] == 1 and "batch_size 4 -> 8" in refusal["text"], refusal)
+    expect("changes" not in refusal, refusal)
+    expect(refusal["text"] in refused(path, *bad), "a start says the same")
+    done = go_on(path, *words)
+    expect("learning_rate 0.01 -> 0.003, from step 5" in done.stdout and "micro_batch 2 -> 1" in done.stderr, done.stdout, done.stderr)
+
+
+def test_data_that_changed(folder):
+    """It is part of what the run is, by what it holds: the run does not go on with other data, and with the same wherever its rows are kept."""
+    jsonl = lambda name, words: h.write(os.path.join(folder, name), "".join(json.dumps({"text": w * 3}) + "\n" for w in words))
+    words = [f"line {i} " for i in range(80)]
+    more = {"train": "a.jsonl", "valid": "v.jsonl"}
+    jsonl("a.jsonl", words), jsonl("v.jsonl", words[:9])
+    whole = uninterrupted(folder, data=more)
+    path, out = setting(folder, data=more)
+    killed(path, env=at_step(6))
+    for name, changed in (("a.jsonl", words[:50]), ("a.jsonl", [w.replace("line 7 ", "line 8 ") for w in words]), ("v.jsonl", words[:7])):
+        was = open(os.path.join(folder, name), encoding="utf-8").read()
+        before = open(os.path.join(out, "journal.jsonl"), "rb").read()
+        jsonl(name, changed)
+        said = refused(path)
+        expect(f"data: {folder}/{name} is not what the run began with (" in said and "--set path=EXPORT --set dir=NAME" in said, said)
+        expect(len(changed) == 80 or "rows then" in said, said)
+        report = h.run("check", path, "--json", code=1)
+        start = json.loads(report.stdout)["start"]
+        expect(start["would"] == "refuse" and start["code"] == 1 and start["text"] in said, start)
+        expect(open(os.path.join(out, "journal.jsonl"), "rb").read() == before, "a refused start has left something")
+        h.write(os.path.join(folder, name), was)
+    # rows that are made, and found, in a cache; and lines elsewhere in the file
+    kept = ("--set", f"cache={folder}/rows")
+    killed(path, *kept, env=at_step(9))
+    expect(len(os.listdir(os.path.join(folder, "rows"))) == 2, "no rows are kept")
+    killed(path, *kept, env=at_step(11))
+    jsonl("a.jsonl", words[:50])
+    expect("is not what the run began with" in refused(path, *kept), "kept rows of the other file")
+    jsonl("a.jsonl", words)
+    with open(os.path.join(folder, "a.jsonl"), encoding="utf-8") as f:
+        text = f.read()
+    h.write(os.path.join(folder, "a.jsonl"), "\n" + text)
+    go_on(path)
+    same(out, whole, "the same data")
+    # before the first checkpoint
+    path, out = setting(folder, "early", data=more, checkpoint={"save_every": 0})
+    killed(path, env=at_step(3))
+    jsonl("a.jsonl", words[:50])
+    expect("is not what the run began with" in refused(path), "a run that begins again")
 
 
 SLOW = {"model": {"hidden": 128, "ffn": 256}, "train": {"batch_size": 8, "micro_batch": 1, "steps": 120}, "checkpoint": {"save_every": 0}}
@@ -452,6 +551,24 @@ def test_validations_go_on(folder):
     whole = uninterrupted(folder, "last-whole", **policy("zenflow-global-mean"), data=more["data"])
     expect(seen(out) == seen(whole) and len(seen(out)) == 1, seen(out), seen(whole))
     same(out, whole)
+
+
+def test_exports_after_the_strategy_changed(folder):
+    """Channels lie where the strategy before left them, in the process that goes on as well; what is exported is in the model's order."""
+    for name in ("zenflow-bf16", "zenflow_sync-rolling-mean"):
+        for to in ("gpu_only", "zero_offload", "selected_only", "stronghold"):
+            more = {**policy(name), "model": {"dtype": "bf16"}, "at": {"8": f"set strategy {to}", "13": "export"}}
+            whole = uninterrupted(folder, f"{name}-{to}-whole", **more)
+            path, out = setting(folder, f"{name}-{to}", **more, checkpoint={"save_every": 1, "keep": 99})
+            killed(path, env=at_step(10))
+            go_on(path)
+            same(out, whole, f"{name} to {to}")
+            there = os.path.join(folder, f"{name}-{to}-12")
+            for way in ((), ("--drain",)):
+                h.run("export", out, there, "--step", "12", *way)
+                files = [open(os.path.join(d, "model.safetensors"), "rb").read() for d in (there, os.path.join(whole, "exports", "step-00000012"))]
+                expect(files[0] == files[1], name, to, way)
+                shutil.rmtree(there)
 
 
 def test_metrics_are_cut_and_kept(folder):
@@ -569,7 +686,7 @@ def test_training_goes_on_while_one_is_written(folder):
     for name in ("zenflow-staggered-each", "zenflow_sync-global-mean", "gpu_only") if LONG else ("zenflow-staggered-each", "gpu_only"):
         more = {**slow, **policy(name)}
         more["model"] = {**slow["model"], **more["model"]}
-        whole = uninterrupted(folder, "whole-" + name, **more)
+        whole = uninterrupted(folder, "whole-" + name, **{**more, "checkpoint": {"save_every": 0}})
         path, out = setting(folder, name, **more)
         p = h.start(path, program=h.TRAINER, stdout=subprocess.DEVNULL)
         h.wait_for_step(p, out, 3)
@@ -607,10 +724,11 @@ def test_cut_off_while_training_goes_on(folder):
 
 def test_a_second_interrupt_ends_at_once(folder):
     """In the middle of the last save: the one before is whole."""
-    path, out = setting(folder, model={"hidden": 128, "ffn": 256, "layers": 4}, train={"steps": 1000}, checkpoint={"save_every": 0, "compression_level": 19})
+    path, out = setting(folder, model={"hidden": 128, "ffn": 256, "layers": 4}, train={"steps": 1000}, checkpoint={"save_every": 0})
     p = h.start(path, program=h.TRAINER)
     h.wait_for_step(p, out, 2)
     h.run("send", out, "save", "first")
+    h.run("send", out, "set", "compression_level", "19")  # the last one takes long enough
     h.wait_for_step(p, out, h.last_step(out) + 1)
     p.send_signal(signal.SIGINT)
     place = os.path.join(out, "checkpoints")
@@ -622,7 +740,7 @@ def test_a_second_interrupt_ends_at_once(folder):
     p.wait(30 * h.SLOW)
     expect(p.returncode == 130, p.returncode, p.stderr.read())
     expect(saves(out) == ["first.zfc"], saves(out))
-    done = h.run(path, "--set", "compression_level=1", "--set", "max_time=0.01s", program=h.TRAINER, code=5)
+    done = h.run(path, "--set", "compression_level=2", "--set", "max_time=0.01s", program=h.TRAINER, code=5)
     expect("first.zfc" in done.stdout and re.search("ended without a clean stop at step .* by signal 2 ", done.stdout), done.stdout)
 
 

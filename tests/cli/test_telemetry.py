@@ -198,7 +198,9 @@ def check_end(name, lines, text):
         expect(abs(bus[lane] - sum(m[lane + "_bytes"] for m in steps) / size / STEPS) < 1e-9, name, lane, bus)
     share = {"gpu_only": 0, "selected_only": 0, "zero_offload": 2, "stronghold": 2}.get(name, (1 - K) * (1 + 1 / S))
     expect(abs(bus["formula"] - share) < 1e-9, name, "formula", bus)
-    expect("policy: " in text and f"formula {share:.4g} M" in text and "stalls: " in text, name, text[-800:])
+    expect("policy: " in text, name, text[-800:])
+    told = f"formula {share:.4g} M" in text and "stalls: " in text
+    expect(told or (name == "gpu_only" and "stalls: " not in text), name, "what is told of the bus", text[-800:])
 
 
 def check_all(folder, name):

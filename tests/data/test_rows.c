@@ -179,6 +179,51 @@ static void test_same_calls_same_bytes(void **state)
     free(s);
 }
 
+static uint64_t content_of(const char *path, const struct sample *s, size_t count)
+{
+    struct zf_rows r = write_rows(path, s, count);
+    uint64_t content = r.content;
+    zf_rows_close(&r);
+    return content;
+}
+
+/* What the rows hold, and not where they are kept or where they come from. */
+static void test_content(void **state)
+{
+    enum { ROWS = 20 };
+    (void)state;
+    bool damaged;
+    struct zf_err e;
+    struct zf_rows kept;
+    struct sample *s = calloc(ROWS, sizeof *s), was;
+    for (size_t i = 0; i < ROWS; i++) make_sample(&s[i], 2 + draw(MOST - 1));
+    for (size_t i = 0; i < ROWS; i++) s[i].own = i % 2;
+    const uint64_t right = content_of(in_folder("content.rows"), s, ROWS);
+    assert_int_equal(zf_rows_open(&kept, in_folder("content.rows"), key, &damaged, &e), ZF_OK);
+    assert_int_equal(kept.content, right);
+    zf_rows_close(&kept);
+    for (size_t i = 0; i < ROWS; i++) s[i].sources[0].line++, s[i].sources[0].file++;
+    assert_int_equal(content_of(NULL, s, ROWS), right);
+    assert_int_not_equal(content_of(NULL, s, ROWS - 1), right);
+    for (size_t i = 0; i < ROWS; i++) { /* another id, another mark, another target; a target that a row does not use */
+        was = s[i];
+        s[i].tokens[1] ^= 1;
+        assert_int_not_equal(content_of(NULL, s, ROWS), right);
+        s[i] = was;
+        s[i].tokens[1] ^= ZF_TOKEN_TRAINED;
+        assert_int_not_equal(content_of(NULL, s, ROWS), right);
+        s[i] = was;
+        s[i].targets[0]++;
+        assert_int_equal(content_of(NULL, s, ROWS) != right, s[i].own);
+        s[i] = was;
+    }
+    was = s[0];
+    s[0] = s[2];
+    s[2] = was;
+    assert_int_not_equal(content_of(NULL, s, ROWS), right);
+    free(s);
+}
+
 static void test_long_row(void **state)
 {
     enum { LONG = 131072 };
@@ -562,7 +607,7 @@ int main(void)
         cmocka_unit_test(test_absent),     cmocka_unit_test(test_every_byte_counts),
         cmocka_unit_test(test_hostile),    cmocka_unit_test(test_changed_while_open),
         cmocka_unit_test(test_full_disk),  cmocka_unit_test(test_memory_stays),
-        cmocka_unit_test(test_duplicates),
+        cmocka_unit_test(test_duplicates), cmocka_unit_test(test_content),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

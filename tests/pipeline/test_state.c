@@ -254,7 +254,9 @@ static void copied(const struct source *s, const char *options, const char *chan
         ok(zf_state_copy(&first, &r.pipeline, &memory, SIZE_MAX / 2, &e)); /* for its size */
         zf_state_over(&first);
         zf_state_close(&first);
+        memory.held = true; /* it is large enough */
         ok(zf_state_copy(&w.state, &r.pipeline, &memory, memory.size + spare, &e));
+        memory.held = false;
         assert_int_equal(pthread_create(&w.thread, NULL, write_copy, &w), 0);
         under_way = true;
     }

@@ -2,6 +2,7 @@
  * all in them, which is refused or left aside, never more. */
 #include "core/base/rng.h"
 #include "core/config/options.h"
+#include "core/run/content.h"
 #include "core/run/trainer.h"
 #include "core/session/change.h"
 
@@ -73,7 +74,7 @@ static void what_counts(void **state)
     (void)state;
     struct zf_resume r;
     struct zf_options o;
-    char *text = zf_resume_text(&options);
+    char *text = zf_options_text(&options);
     write_start();
     change(1, "a");
     checkpoint(2, text);
@@ -101,7 +102,7 @@ static void what_counts(void **state)
     assert_string_equal(commands_of(&r), "a, b, e");
     zf_resume_close(&r);
     struct zf_options wanted;
-    ok(zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000002.zfc"), NULL, &e));
+    ok(zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000002.zfc"), &e));
     assert_string_equal(commands_of(&r), "a");
     assert_int_equal(r.attempt, 2);
     zf_options_free(&wanted);
@@ -130,11 +131,11 @@ static void options_of_then(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         set_options(&then);
         ok(zf_options_set_argument(&then, cases[i].argument, &e));
-        char *text = zf_resume_text(&then), *was = zf_options_get_text(&then, cases[i].id),
+        char *text = zf_options_text(&then), *was = zf_options_get_text(&then, cases[i].id),
              *is = zf_options_get_text(&options, cases[i].id);
         write_start();
         checkpoint(4, text);
-        enum zf_status s = zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), NULL, &e);
+        enum zf_status s = zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), &e);
         assert_int_equal(s, cases[i].refused ? ZF_DIFFERENT : ZF_OK);
         if (!s) {
             char *got = zf_options_get_text(&wanted, cases[i].id);
@@ -227,7 +228,7 @@ static void read_all(struct zf_journal *journal)
         }
         zf_resume_close(&r);
     }
-    if (!zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), NULL, &e)) {
+    if (!zf_resume_load(&r, &wanted, &options, at("run"), at("run/checkpoints/step-00000004.zfc"), &e)) {
         zf_options_free(&wanted);
         zf_resume_close(&r);
     }
@@ -238,7 +239,7 @@ static void anything_is_survived(void **state)
 {
     (void)state;
     enum { TURNS = 200 };
-    char *text = zf_resume_text(&options);
+    char *text = zf_options_text(&options);
     int quiet = open("/dev/null", O_WRONLY), was = dup(2);
     for (int turn = 0; turn < TURNS; turn++) {
         struct zf_journal *journal;
@@ -273,9 +274,75 @@ static void anything_is_survived(void **state)
     free(text);
 }
 
+/* ---- what the data was ---- */
+
+/* Of made-up files, with nothing that makes tokens of them. */
+static void content(const json_t *then, const char *refusal)
+{
+    struct zf_rows train = {.rows = 743, .content = 7, .stats = {.tokens = 9000}}, valid = {.rows = 5, .content = 8};
+    const struct zf_setup s = {.o = &options, .all = {.store = &train}, .valid = {.store = &valid}};
+    assert_int_equal(zf_content_check(&s, then, &e), refusal ? ZF_DIFFERENT : ZF_OK);
+    if (!refusal) return;
+    assert_string_equal(e.where, "data");
+    if (!strstr(e.message, refusal)) fail_msg("%s, without %s", e.message, refusal);
+}
+
+static void content_is_compared(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *then, *refusal;
+    } cases[] = {
+        {"{}", NULL},
+        {"[]", NULL},
+        {"{\"tokenizer\": \"ab\"}", NULL},
+        {"{\"train\": {\"rows\": 743, \"tokens\": 9000, \"xxh3\": \"0000000000000007\"}}", NULL},
+        {"{\"train\": {\"rows\": 743, \"tokens\": 9000, \"xxh3\": \"0000000000000006\"}}",
+         "x.txt is not what the run began with (the content differs): put it back"},
+        {"{\"train\": {\"rows\": 1113, \"tokens\": 9999, \"xxh3\": \"0000000000000006\"}}",
+         "(1113 rows then, 743 now; the content differs)"},
+        {"{\"valid\": {\"rows\": 4, \"tokens\": 0, \"xxh3\": \"0000000000000008\"}}", "(4 rows then, 5 now; the content differs)"},
+        {"{\"train\": 3}", "differs"},
+        {"{\"train\": {\"rows\": -1e300}}", "differs"},
+    };
+    content(NULL, NULL);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *then = json_loads(cases[i].then, 0, NULL);
+        assert_non_null(then);
+        content(then, cases[i].refusal);
+        json_decref(then);
+    }
+}
+
+/* The checkpoint's counts; where it does not say, the newest start's; where neither does, they are of a version that did not keep it. */
+static void content_is_remembered(void **state)
+{
+    (void)state;
+    struct zf_resume r;
+    struct zf_options o;
+    char *text = zf_options_text(&options);
+    static const char *const cases[][3] = {{NULL, NULL, NULL}, {"a", NULL, "a"}, {NULL, "b", "b"}, {"a", "b", "b"}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *info = info_of(2, text);
+        write_start();
+        write_entry(json_pack("{ss sI ss ss ss*}", "type", "resume", "step", (json_int_t)0, "asked", text, "run_cfg", text, "content",
+                              cases[i][0]));
+        if (cases[i][1]) json_object_set_new(info, "content", json_string(cases[i][1]));
+        write_checkpoint("run/checkpoints/step-00000002.zfc", info);
+        ok(zf_options_copy(&o, &options, &e));
+        ok(zf_resume_open(&r, &o, at("run"), NULL, &e));
+        const char *found = json_string_value(r.content);
+        assert_true(found ? cases[i][2] && !strcmp(found, cases[i][2]) : !cases[i][2]);
+        zf_resume_close(&r);
+        zf_options_free(&o);
+    }
+    free(text);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {T(what_counts), T(options_of_then), T(anything_is_survived)};
+    const struct CMUnitTest tests[] = {T(what_counts), T(options_of_then), T(content_is_compared), T(content_is_remembered),
+                                       T(anything_is_survived)};
     set_options(&options);
     int failed = cmocka_run_group_tests(tests, NULL, NULL);
     zf_options_free(&options);

@@ -37,7 +37,7 @@ static void play(const char *script)
     for (char *w = strtok_r(words, " ", &rest); w; w = strtok_r(NULL, " ", &rest)) do_word(w);
 }
 
-static enum zf_status note(void *ctx, const char *path, bool left, struct zf_err *why)
+static enum zf_status note(void *ctx, const char *path, enum zf_saves_of of, struct zf_err *why)
 {
     (void)why;
     char *to = ctx, name[64];
@@ -47,11 +47,17 @@ static enum zf_status note(void *ctx, const char *path, bool left, struct zf_err
     bool damaged = zf_ckpt_open(&c, path, &e) != ZF_OK, weights = !damaged && zf_saves_is_weights(c.info);
     if (!damaged) zf_ckpt_close(&c);
     const char *short_name = strncmp(name, "step-0000000", 12) ? name : name + 12;
-    sprintf(to + strlen(to), "%s%s%s%s%s", *to ? " " : "", left ? "(" : "", short_name,
+    sprintf(to + strlen(to), "%s%s%s%s%s", *to ? " " : "",
+            of == ZF_SAVES_LEFT      ? "("
+            : of == ZF_SAVES_FOREIGN ? "["
+                                     : "",
+            short_name,
             weights   ? "w"
             : damaged ? "!"
                       : "",
-            left ? ")" : "");
+            of == ZF_SAVES_LEFT      ? ")"
+            : of == ZF_SAVES_FOREIGN ? "]"
+                                     : "");
     return ZF_OK;
 }
 
@@ -90,7 +96,9 @@ static void courses(void **state)
         {"c2 c4 c6 o5=copy@3", "6 copy 4 2"},
         {"c2 c4 l2 o5@4", "5 (4) 2"},
         {"c2 c4 l2 o5@999999", "5 (4) 2"},
-        {"x9 c2 c4", "4 2 9"},
+        {"x9 c2 c4", "4 2 [9]"},
+        {"c2 c4 c6 x6", "4 2 [6]"}, /* put in its place */
+        {"c2 c4 r4 x2", "4 [2]"},
         {"c2 b4", "4! 2"},
         {"c2 b4 r2", "(4!) 2"},
     };
@@ -121,7 +129,8 @@ static void which_stay(void **state)
         {"c1 c2 r1 b3", 1, 0, "3! (2) 1"},
         {"b1 c2 c3 r1", 1, 0, "(3) (2) 1!"}, /* none to go on from: nothing is touched */
         {"c1 c2 o3", 1, 1, "3 2w"},
-        {"c1 c2 x3", 1, 0, "2 3"},
+        {"c1 c2 x3", 1, 0, "2 [3]"},
+        {"c1 c2 c3 x3", 1, 0, "2 [3]"},            /* it is not the newest, and not ours to remove */
         {"c1 c2 o2=step-00000009@3", 1, 0, "9 2"}, /* its name is not its own */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -159,12 +168,12 @@ static void what_is_left_of_one(void **state)
     assert_string_equal(c.list[0].name, "w:master");
     assert_int_equal(json_integer_value(json_object_get(c.info, "step")), 1);
     zf_ckpt_close(&c);
-    ok(zf_saves_newest(&c, &path, at("run"), NULL, NULL, &e));
+    ok(zf_saves_newest(&c, &path, at("run"), NULL, false, NULL, &e));
     assert_non_null(strstr(path, "step-00000002.zfc"));
     zf_ckpt_close(&c);
     unlink(path);
     free(path);
-    ok(zf_saves_newest(&c, &path, at("run"), NULL, NULL, &e));
+    ok(zf_saves_newest(&c, &path, at("run"), NULL, false, NULL, &e));
     assert_null(path);
     list = zf_saves_list(at("run"));
     assert_non_null(strstr(list, "(weights only)"));

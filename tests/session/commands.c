@@ -182,8 +182,16 @@ static void answers(void **state)
     says("lr x0.5", "learning_rate 2e-5 -> 1e-5, from step 41 (lr(41) 1e-05 -> 5e-06)");
     says("weight_decay default", "weight_decay is 0.01 already");
     says("clip_norm 0.5 weight_decay 0.01", "clip_norm 1 -> 0.5, from step 41\nweight_decay is 0.01 already");
-    says("steps 400", "steps 300 -> 400, from step 41");
-    says("steps x2", "steps 300 -> 600, from step 41");
+    static const char longer[] =
+        "steps 300 -> 400, from step 41\nsteps 301 to 400 have learning rate 0 (min_learning_rate), as the schedule "
+        "ends at step 300; set schedule_steps 400 too";
+    says("steps 400", longer);
+    says("steps x2", "s*set schedule_steps 600 too");
+    says("steps 301", "s*step 301 has learning rate 0");
+    says("steps 400 schedule_steps 400", "steps 300 -> 400, from step 41\nschedule_steps 300 -> 400, from step 41 (lr(41) 1e-05 -> 1e-05)");
+    says("steps 400 min_learning_rate 1e-6", "s*lr(41) 1e-05 -> 1e-05)");
+    says("steps 200", "steps 300 -> 200, from step 41");
+    says("schedule_steps 20", "s*steps 41 to 300 have learning rate 0 (min_learning_rate), as the schedule ended at step 20; set");
     says("topk_ratio 0.05", "topk_ratio 0.1 -> 0.05, from step 41 (kept: it counts when strategy, swap and cpu_update use it)");
     says("note \"two words\"", "note hi -> two words, from step 41");
     says("note default", "note hi -> \"\", from step 41");

@@ -19,7 +19,7 @@ static struct {
     unsigned applied, acted, idle;
     json_t *lines;                 /* what it recorded */
     double learning_rate_at[1000]; /* of each step it took */
-    bool refuse;
+    bool refuse, loses;
     uint64_t ticket; /* not 0: an export is answered later, with the next ticket */
 } t;
 
@@ -45,7 +45,7 @@ static double rate(void *ctx, const struct zf_options *o, uint64_t step)
 static bool can(void *ctx, enum zf_command_id id)
 {
     (void)ctx;
-    return id == ZF_CMD_export || id == ZF_CMD_eval;
+    return id == ZF_CMD_export || id == ZF_CMD_eval || id == ZF_CMD_save;
 }
 
 static enum zf_status act(void *ctx, const struct zf_command *c, char *text, size_t room, struct zf_err *e)
@@ -56,6 +56,13 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
     if (t.ticket) zf_session_answer_with(t.session, t.ticket++);
     snprintf(text, room, "exported to %s", c->count ? c->word[0] : "the usual place");
     return ZF_OK;
+}
+
+static bool loses(void *ctx, const struct zf_command *c, char *text, size_t room)
+{
+    (void)ctx;
+    snprintf(text, room, "%s would lose something", c->row->name);
+    return t.loses;
 }
 
 static void record(void *ctx, json_t *stolen)
@@ -90,7 +97,7 @@ static int open_with(const char *const *at_lines)
         if (zf_options_at(&t.o, at_lines[0], at_lines[1], &(struct zf_origin){0}, &e)) return -1;
     if (zf_journal_open(&t.journal, root, &e)) return -1;
     const struct zf_session_trainer trainer = {
-        .check = check, .apply = apply, .rate = rate, .can = can, .act = act, .record = record, .idle = idle};
+        .check = check, .apply = apply, .rate = rate, .can = can, .act = act, .ask = loses, .record = record, .idle = idle};
     if (zf_session_open(&t.session, root, &t.o, t.journal, &trainer, &e) || zf_session_listen(t.session, &e)) {
         print_message("%s: %s\n", e.where, e.message);
         return -1;
@@ -122,7 +129,8 @@ static bool train(uint64_t until)
         if (stop) return false;
         t.learning_rate_at[t.step + 1] = t.o.learning_rate;
         t.step++;
-        zf_session_told(t.session, &(struct zf_session_facts){.step = t.step, .steps = 300, .loss = 2.5, .learning_rate = 1e-5, .eta = 60});
+        zf_session_told(t.session, &(struct zf_session_facts){
+                                       .step = t.step, .steps = 300, .loss = 2.5, .learning_rate = 1e-5, .tokens_per_s = 5120, .eta = 60});
     }
     return true;
 }
@@ -252,7 +260,37 @@ static void a_change(void **state)
     expect_answer(&w, "history", "ok: step 41  learning_rate 2e-05 -> 1e-05  (anna, send)");
     expect_answer(&w, "set strategy zenflow optimistic no", "ok: strategy gpu_only -> zenflow");
     expect_answer(&w, "history", "ok: strategy gpu_only -> zenflow, optimistic yes -> no  (anna, send)"); /* words, not JSON */
-    expect_answer(&w, "status", "ok: step 42 of 300, loss 2.5000");
+    expect_answer(&w, "status", "ok: step 42 of 300, loss 2.5000, lr 1e-05, 5120 tok/s, ETA 1m00s");
+    zf_session_told(t.session, &(struct zf_session_facts){.step = 42, .steps = 300, .eta = -1}); /* it has been loaded */
+    expect_answer(&w, "status", "ok: step 42 of 300; 2 changes");
+    zf_wire_close(&w);
+}
+
+static void what_would_be_lost_is_asked(void **state)
+{
+    (void)state;
+    static const char *const lines[] = {"3", "save one", "4", "save! two", NULL};
+    assert_int_equal(open_with(lines), 0);
+    struct zf_wire w = client();
+    expect_answer(&w, "save good", "ok: exported to");
+    t.loses = true;
+    expect_answer(&w, "save good", "no? save would lose something; to do it say yes (`save!`, or --yes)");
+    assert_int_equal(t.acted, 1);
+    expect_answer(&w, "save! good", "ok: exported to");
+    expect_answer(&w, "export here", "ok: exported to"); /* it never asks */
+    assert_int_equal(t.acted, 3);
+    assert_true(train(2));
+    expect_answer(&w, "at 3 save put-off", "ok: before step 3");
+    assert_true(train(4));
+    assert_int_equal(t.acted, 4); /* of those nobody is there to be asked about: save! alone */
+    size_t warned = 0;
+    for (size_t i = 0; i < json_array_size(t.lines); i++) {
+        const json_t *o = json_array_get(t.lines, i);
+        if (strcmp(json_string_value(json_object_get(o, "type")), "warning") != 0) continue;
+        assert_non_null(strstr(json_string_value(json_object_get(o, "text")), "save would lose something"));
+        warned++;
+    }
+    assert_int_equal(warned, 2);
     zf_wire_close(&w);
 }
 
@@ -266,7 +304,7 @@ static void questions_and_refusals(void **state)
     expect_answer(&w, "nonsense", "no: no such command");
     expect_answer(&w, "detach", "no: console's own");
     expect_answer(&w, "load x", "no: this trainer cannot load");
-    expect_answer(&w, "save", "no: this trainer cannot save");
+    expect_answer(&w, "checkpoints", "no: this trainer has none");
     expect_answer(&w, "score", "no: no scores");
     t.refuse = true;
     expect_answer(&w, "set! lr 1e-6", "no: 3 GiB more");
@@ -740,6 +778,7 @@ int main(void)
                                        S(many_clients),
                                        S(more_commands_than_are_carried_out),
                                        S(by_itself),
+                                       cmocka_unit_test_setup_teardown(what_would_be_lost_is_asked, make_root, close_session),
                                        cmocka_unit_test_setup_teardown(put_off, make_root, close_session),
                                        cmocka_unit_test_setup_teardown(scripted, make_root, close_session)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -265,6 +265,25 @@ static void lost_lock(void **state)
     free(before);
 }
 
+/* The file was removed by hand, or the whole directory: no matter while nobody is there; whoever has begun there since holds the run. */
+static void removed_lock(void **state)
+{
+    (void)state;
+    struct zf_err e = {.message = ""};
+    struct zf_lock *l = take(&ordinary, "");
+    unlink(at("lock"));
+    zf_lock_paused(l, true);
+    assert_int_equal(zf_lock_beat(l, 5, &e), ZF_OK);
+    write_record("elsewhere", "another-boot", 4242, 0);
+    char *before = read_text("lock");
+    zf_lock_paused(l, false);
+    assert_int_equal(zf_lock_beat(l, 5, &e), ZF_BUSY);
+    assert_non_null(strstr(e.message, "elsewhere"));
+    zf_lock_release(l);
+    expect_text("lock", before);
+    free(before);
+}
+
 static void what_is_no_lock(void **state)
 {
     (void)state;
@@ -286,6 +305,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {T(taken_and_left),   T(second_is_refused), T(P02_killed_holder), T(file_system_without_locks),
                                        T(died_of_a_signal), T(how_it_died),       T(reused_pid),        T(other_machine),
-                                       T(lost_lock),        T(what_is_no_lock)};
+                                       T(lost_lock),        T(removed_lock),      T(what_is_no_lock)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -232,6 +232,11 @@ static void numbers(void **state)
     assert_true(zf_json_number(v, "b", 0) == -INFINITY && zf_json_number(v, "e", 0) == INFINITY);
     assert_true(zf_json_number(v, "c", 7) == 7 && zf_json_number(v, "d", 7) == 1.5 && zf_json_number(NULL, "d", 7) == 7);
     json_decref(v);
+    v = json_pack("{s:s,s:i,s:i,s:f,s:f,s:s}", "type", "step", "step", 41, "below", -1, "small", 0.5, "huge", 1e300, "text", "12");
+    assert_true(zf_json_count(v, "step") == 41 && !zf_json_count(v, "below") && !zf_json_count(v, "small"));
+    assert_true(!zf_json_count(v, "huge") && !zf_json_count(v, "text") && !zf_json_count(v, "none") && !zf_json_count(NULL, "step"));
+    assert_true(zf_json_is(v, "step") && !zf_json_is(v, "ste") && !zf_json_is(NULL, "step"));
+    json_decref(v);
 }
 
 static void P110_eta(void **state)

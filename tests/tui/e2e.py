@@ -367,6 +367,35 @@ def test_put_off(folder):
     end(folder)
 
 
+def test_checkpoints_by_name(folder):
+    """A name is not taken twice without a yes; Tab has the names for `load`."""
+    background(folder)
+    good = os.path.join(out_of(folder), "checkpoints", "good.zfc")
+    with Terminal(folder, "attach", out_of(folder)) as t:
+        t.wait(lambda s: step_of(s) > 1)
+        t.command("save good")
+        t.wait("saved to")
+        first = os.stat(good).st_ino
+        t.command("save good")
+        t.wait("save would replace it")
+        t.answer("n", "y yes  n no")
+        t.wait("not done")
+        expect(os.stat(good).st_ino == first, "it was replaced")
+        t.command("save good")
+        t.answer("y", "y yes  n no")
+        wait(lambda: os.stat(good).st_ino != first, what="it is replaced")
+        t.command("pause")
+        t.wait("paused before")
+        t.type("load g")
+        t.keys("Tab")
+        t.wait("load good")
+        t.keys("Enter")
+        t.wait("to be taken again")
+        t.answer("y", "y yes  n no")
+        t.wait("is loaded from")
+    end(folder)
+
+
 def test_refusals(folder):
     path = cfg(folder, train={"learning_rate": "much"})
     with Terminal(folder, path) as t:

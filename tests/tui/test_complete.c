@@ -13,6 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static struct zf_history history;
 
@@ -178,8 +180,10 @@ static void test_words(void **state)
 static void test_files(void **state)
 {
     (void)state;
-    offers("load ", 5, true, "");
-    offers("load a b", 5, true, ""); /* the rest of the line */
+    offers("export ", 7, true, "");
+    offers("export a b", 7, true, ""); /* the rest of the line */
+    offers("load ./a", 5, true, "");
+    offers("load runs/a", 5, true, "");
     offers("source \"a b", 8, true, "");
     offers("at 5 export ", 12, true, "");
     offers("write ch", 6, false, "channels");
@@ -189,6 +193,36 @@ static void test_files(void **state)
     offers("write loss a.b.n", 11, true, "a.b.npy");
     offers("write loss a.pdf", 11, true, "");
     offers("write loss plots/", 11, true, "plots/loss.csv plots/loss.npy plots/loss.svg plots/loss.txt");
+}
+
+static void test_checkpoints(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"good.zfc",  "step-00000010.zfc", "step-00000020.zfc", "step-00000020.zfc.tmp-7",
+                                        "notes.txt", ".hidden.zfc"};
+    char run[] = "/tmp/zf-complete-XXXXXX", path[128];
+    assert_non_null(mkdtemp(run));
+    snprintf(path, sizeof path, "%s/checkpoints", run);
+    assert_int_equal(mkdir(path, 0700), 0);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/checkpoints/%s", run, names[i]);
+        FILE *f = fopen(path, "w");
+        assert_non_null(f);
+        fclose(f);
+    }
+    struct zf_candidates c = at("load! st");
+    assert_true(c.saves && !c.files && c.start == 6);
+    zf_complete_saves(&c, run, "st", 2);
+    assert_true(c.count == 2 && has(&c, "step-00000010") && has(&c, "step-00000020"));
+    zf_complete_saves(&c, run, "", 0);
+    assert_true(c.count == 5 && has(&c, "good"));
+    zf_candidates_free(&c);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        snprintf(path, sizeof path, "%s/checkpoints/%s", run, names[i]);
+        unlink(path);
+    }
+    snprintf(path, sizeof path, "%s/checkpoints", run);
+    assert_int_equal(rmdir(path) || rmdir(run), 0);
 }
 
 /* Any line, any cursor: what comes goes on with what is there. */
@@ -219,8 +253,8 @@ static void test_random(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_commands), cmocka_unit_test(test_pairs), cmocka_unit_test(test_nested),
-        cmocka_unit_test(test_words),    cmocka_unit_test(test_files), cmocka_unit_test(test_random),
+        cmocka_unit_test(test_commands), cmocka_unit_test(test_pairs),       cmocka_unit_test(test_nested), cmocka_unit_test(test_words),
+        cmocka_unit_test(test_files),    cmocka_unit_test(test_checkpoints), cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, open_history, close_history);
 }

@@ -1,19 +1,21 @@
-/* See save_write.h. */
-#include "core/run/save_write.h"
+/* See save_file.h. */
+#include "core/run/save_file.h"
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/plan/memory.h"
 #include "core/run/saves.h"
+#include "core/telemetry/jsonl.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-enum zf_ckpt_type zf_save_type(enum zf_state_type t)
+/* ---- what writing and reading share ---- */
+
+static enum zf_ckpt_type type_of(enum zf_state_type t)
 {
     static const enum zf_ckpt_type types[] = {[ZF_STATE_F32] = ZF_CKPT_F32,
                                               [ZF_STATE_BF16] = ZF_CKPT_BF16,
@@ -23,7 +25,13 @@ enum zf_ckpt_type zf_save_type(enum zf_state_type t)
     return types[t];
 }
 
-enum zf_status zf_save_room(const struct zf_state_piece *x, struct zf_save_buffer *b, struct zf_err *e)
+/* As many rows of a piece as are moved at once. */
+struct buffer {
+    void *bytes;
+    size_t room, rows, row; /* bytes; rows at once; bytes of a row */
+};
+
+static enum zf_status make_room(const struct zf_state_piece *x, struct buffer *b, struct zf_err *e)
 {
     enum { BYTES = 4 << 20 };
     b->row = x->cols * zf_state_type_bytes(x->type);
@@ -36,19 +44,21 @@ enum zf_status zf_save_room(const struct zf_state_piece *x, struct zf_save_buffe
     return ZF_OK;
 }
 
+/* ---- to the disk ---- */
+
 struct writer {
     struct zf_saving *s;
     struct zf_ckpt_writer *file;
     struct zf_pool *pool;
-    struct zf_save_buffer buffer;
+    struct buffer buffer;
 };
 
 static enum zf_status put_piece(struct writer *w, const struct zf_state_piece *x, struct zf_err *e)
 {
     const uint64_t shape[2] = {x->rows, x->cols};
-    struct zf_save_buffer *b = &w->buffer;
-    ZF_TRY(zf_save_room(x, b, e));
-    ZF_TRY(zf_ckpt_begin(w->file, x->name, zf_save_type(x->type), 2, shape, e));
+    struct buffer *b = &w->buffer;
+    ZF_TRY(make_room(x, b, e));
+    ZF_TRY(zf_ckpt_begin(w->file, x->name, type_of(x->type), 2, shape, e));
     for (size_t first = 0; first < x->rows; first += b->rows) {
         size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
         ZF_TRY(zf_state_read(&w->s->state, x, first, n, b->bytes, e));
@@ -83,14 +93,11 @@ static enum zf_status put_parts(struct writer *w, struct zf_err *e)
  * compressing. */
 static enum zf_status check_disk(const struct zf_saving *s, struct zf_err *e)
 {
-    struct statvfs disk;
     uint64_t wanted = s->likely + s->likely / 8;
     for (size_t i = 0; i < s->state.count && !s->likely; i++)
         wanted += (uint64_t)s->state.list[i].rows * s->state.list[i].cols * zf_state_type_bytes(s->state.list[i].type);
-    char *folder = zf_path_directory(s->path), need[32], have[32];
-    bool known = folder && !statvfs(folder, &disk);
-    uint64_t room = known ? (uint64_t)disk.f_bavail * disk.f_frsize : UINT64_MAX;
-    free(folder);
+    char need[32], have[32];
+    uint64_t room = zf_file_room(s->path);
     if (wanted <= room) return ZF_OK;
     return zf_fail(e, ZF_IO, s->path, "about %s are needed, and %s are free there; make room, or lower `keep`",
                    zf_bytes_text(wanted, need, sizeof need), zf_bytes_text(room, have, sizeof have));
@@ -162,4 +169,77 @@ void zf_saving_free(struct zf_saving *s)
     free(s->run);
     free(s->path);
     free(s);
+}
+
+/* ---- and back ---- */
+
+struct reader {
+    const struct zf_ckpt *file;
+    struct zf_pool *pool;
+    struct buffer buffer;
+    enum zf_status (*between)(void *ctx, struct zf_err *e);
+    void *ctx;
+};
+
+static enum zf_status get_piece(struct reader *r, struct zf_state *s, const struct zf_state_piece *x, struct zf_err *e)
+{
+    const struct zf_ckpt *c = r->file;
+    struct buffer *b = &r->buffer;
+    const struct zf_ckpt_tensor *t = zf_ckpt_find(c, x->name);
+    if (!t) return zf_fail(e, ZF_FORMAT, c->path, "%s is missing; the checkpoint is not of this run", x->name);
+    if (t->rank != 2 || t->shape[0] != x->rows || t->shape[1] != x->cols || type_of(x->type) != t->type)
+        return zf_fail(e, ZF_FORMAT, c->path, "%s has another shape or type than this run's, which is [%zu, %zu]", x->name, x->rows,
+                       x->cols);
+    ZF_TRY(make_room(x, b, e));
+    for (size_t first = 0; first < x->rows; first += b->rows) {
+        size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
+        if (r->between) ZF_TRY(r->between(r->ctx, e));
+        ZF_TRY(zf_ckpt_read(c, t, b->bytes, first * b->row, n * b->row, r->pool, e));
+        ZF_TRY(zf_state_write(s, x, first, n, b->bytes, e));
+    }
+    return ZF_OK;
+}
+
+static enum zf_status shape(const struct zf_ckpt *c, struct zf_pipeline *p, struct zf_err *e)
+{
+    char what[512];
+    enum zf_status s = zf_state_shape(p, json_object_get(c->info, "pipeline"), e);
+    if (s != ZF_FORMAT) return s;
+    snprintf(what, sizeof what, "%.200s: %.300s", e->where, e->message);
+    return zf_fail(e, s, c->path, "%s", what);
+}
+
+enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, enum zf_status (*between)(void *ctx, struct zf_err *e),
+                              void *ctx, struct zf_err *e)
+{
+    struct zf_state state;
+    struct zf_device_info device;
+    struct reader r = {.file = c, .between = between, .ctx = ctx};
+    if (zf_saves_is_weights(c->info))
+        return zf_fail(e, ZF_DIFFERENT, c->path, "it has its weights only, as keep_weights asks for; what is pending is not among them");
+    p->device->type->info(p->device, &device);
+    ZF_TRY(shape(c, p, e));
+    ZF_TRY(zf_state_open(&state, p, e));
+    enum zf_status s = zf_pool_new(&r.pool, device.threads, e);
+    for (size_t i = 0; !s && i < state.count; i++) s = get_piece(&r, &state, &state.list[i], e);
+    free(r.buffer.bytes);
+    zf_pool_free(r.pool);
+    zf_state_close(&state);
+    return s ? s : zf_state_settled(p, e);
+}
+
+enum zf_status zf_saved_master(const struct zf_ckpt_tensor **out, const struct zf_ckpt *c, const struct zf_param *p, struct zf_err *e)
+{
+    char name[ZF_CKPT_NAME + 1];
+    snprintf(name, sizeof name, "%.180s:master", p->name);
+    const struct zf_ckpt_tensor *t = *out = zf_ckpt_find(c, name);
+    if (t && t->type == ZF_CKPT_F32 && t->rank == 2 && t->shape[0] == p->rows && t->shape[1] == p->cols) return ZF_OK;
+    return zf_fail(e, ZF_FORMAT, c->path, "%s is %s; by the model's config.json it is f32 [%zu, %zu]: the checkpoint is of another model",
+                   name, t ? "of another shape or type" : "missing", p->rows, p->cols);
+}
+
+uint32_t zf_saved_interval(const struct zf_ckpt *c, const struct zf_options *o)
+{
+    uint64_t interval = zf_json_count(json_object_get(c->info, "trainer"), "update_interval");
+    return interval && interval < 1000000 ? (uint32_t)interval : zf_policy_first_interval(o);
 }

@@ -1,6 +1,6 @@
-/* One checkpoint on its way to the disk, by a thread of its own or by the trainer's. */
-#ifndef ZF_RUN_SAVE_WRITE_H
-#define ZF_RUN_SAVE_WRITE_H
+/* One checkpoint: on its way to the disk, by a thread of its own or by the trainer's, and back. */
+#ifndef ZF_RUN_SAVE_FILE_H
+#define ZF_RUN_SAVE_FILE_H
 
 #include "checkpoints/container.h"
 #include "core/pipeline/state.h"
@@ -41,12 +41,14 @@ void zf_saving_run(struct zf_saving *s);
 json_t *zf_saving_entry(const struct zf_saving *s);
 void zf_saving_free(struct zf_saving *s); /* after its end */
 
-/* What writing and reading share: the type of a piece's tensor, and room for as many of its rows as are moved at once. */
-struct zf_save_buffer {
-    void *bytes;            /* owned by whoever has the struct */
-    size_t room, rows, row; /* bytes; rows at once; bytes of a row */
-};
-enum zf_ckpt_type zf_save_type(enum zf_state_type t);
-enum zf_status zf_save_room(const struct zf_state_piece *x, struct zf_save_buffer *b, struct zf_err *e);
+/* The state that is in a file into a pipeline that has just been opened, under the policy of then. ZF_DIFFERENT: it has its weights only.
+ * ZF_FORMAT: it is not of this model and policy, or damaged; then the pipeline is good for nothing but to be closed, as when `between`
+ * fails, which is called before some rows (NULL: nothing is). */
+enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, enum zf_status (*between)(void *ctx, struct zf_err *e),
+                              void *ctx, struct zf_err *e);
+/* The masters of a parameter, f32 [rows][cols]. ZF_FORMAT: they are missing, or of another shape. */
+enum zf_status zf_saved_master(const struct zf_ckpt_tensor **out, const struct zf_ckpt *c, const struct zf_param *p, struct zf_err *e);
+/* The update_interval that a run had then, whose options they are: `auto` may have chosen another one since it began. */
+uint32_t zf_saved_interval(const struct zf_ckpt *c, const struct zf_options *o);
 
 #endif
