@@ -5,8 +5,17 @@
 #include <string.h>
 
 extern const struct zf_device_type zf_host_device;
+extern const struct zf_device_type zf_cuda_device __attribute__((weak)); /* who links kernels/cuda has it */
 
-static const struct zf_device_type *const backends[] = {&zf_host_device};
+enum { BACKENDS = 2 };
+static const struct zf_device_type *const backends[BACKENDS] = {&zf_host_device, &zf_cuda_device};
+
+static const struct zf_device_type *find(const char *name)
+{
+    for (size_t i = 0; i < BACKENDS; i++)
+        if (backends[i] && !strcmp(backends[i]->name, name)) return backends[i];
+    return NULL;
+}
 
 static const struct {
     const char *name;
@@ -39,32 +48,27 @@ const char *zf_dtype_name(enum zf_dtype t)
 enum zf_status zf_device_open(struct zf_device **out, const char *name, const struct zf_device_options *o, struct zf_err *e)
 {
     static const struct zf_device_options defaults;
+    const struct zf_device_type *t = find(name);
     char names[128] = "";
     *out = NULL;
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
-        const struct zf_device_type *t = backends[i];
-        if (!strcmp(t->name, name)) {
-            if (t->abi != ZF_DEVICE_ABI)
-                return zf_fail(e, ZF_USAGE, NULL,
-                               "the device %s speaks version %u of the device interface; this program needs version %d; rebuild it", name,
-                               (unsigned)t->abi, (int)ZF_DEVICE_ABI);
-            return t->open(out, o ? o : &defaults, e);
-        }
+    if (t && t->abi != ZF_DEVICE_ABI)
+        return zf_fail(e, ZF_USAGE, NULL,
+                       "the device %s speaks version %u of the device interface; this program needs version %d; rebuild it", name,
+                       (unsigned)t->abi, (int)ZF_DEVICE_ABI);
+    if (t) return t->open(out, o ? o : &defaults, e);
+    for (size_t i = 0; i < BACKENDS; i++) {
         size_t n = strlen(names);
-        snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", t->name);
+        if (backends[i]) snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", backends[i]->name);
     }
     return zf_fail(e, ZF_USAGE, NULL, "there is no device \"%s\"; this build has: %s", name, names);
 }
 
 bool zf_device_survey(const char *name, struct zf_device_info *out)
 {
-    for (size_t i = 0; i < sizeof backends / sizeof *backends; i++) {
-        if (strcmp(backends[i]->name, name)) continue;
-        backends[i]->info(NULL, out);
-        return true;
-    }
+    const struct zf_device_type *t = find(name);
     *out = (struct zf_device_info){0};
-    return false;
+    if (t) t->info(NULL, out);
+    return t;
 }
 
 enum zf_status zf_lane_refused(struct zf_device *d, struct zf_lane *l, enum zf_status s, const char *what, struct zf_err *e)

@@ -98,6 +98,7 @@ enum zf_device_part {
 };
 
 struct zf_device_options {
+    int number;               /* cuda: which GPU, from 0 */
     int threads;              /* of all parts together; 0: the physical cores of the affinity mask */
     enum zf_device_part part; /* host */
     const char *isa;          /* host: force a path (scalar, avx2, avx512, avx512+amx); NULL: the best there is */
@@ -119,6 +120,11 @@ struct zf_device_info {
 };
 
 struct zf_ops;
+
+/* The head of every backend's event: a lane may wait for events of another backend's lanes. */
+struct zf_event {
+    const struct zf_device_type *type;
+};
 
 /* One backend. Pointers marked "may be NULL" are optional. */
 struct zf_device_type {

@@ -5,9 +5,9 @@
 #ifndef ZF_CUDA_CUDA_H
 #define ZF_CUDA_CUDA_H
 
+#include "kernels/cuda/library.h"
 #include "kernels/ops.h"
 
-#include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
@@ -24,6 +24,7 @@ struct zf_cuda {
     struct zf_device head;
     int number; /* CUDA's, of the device */
     struct cudaDeviceProp facts;
+    const struct zf_cublas *blas;
     pthread_mutex_t memory_lock; /* over the rest */
     struct zf_cuda_block *blocks;
     size_t block_count, block_room;

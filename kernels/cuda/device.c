@@ -5,8 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct zf_event {
-    struct zf_cuda *device;
+struct event {
+    struct zf_event head;
     cudaEvent_t event;
 };
 
@@ -32,13 +32,14 @@ enum zf_status zf_cuda_lane_status(struct zf_lane *l, cudaError_t code, const ch
 static enum zf_status open_device(struct zf_device **out, const struct zf_device_options *o, struct zf_err *e)
 {
     struct zf_cuda *c = calloc(1, sizeof *c);
-    (void)o;
     *out = NULL;
     if (!c) return zf_fail_memory(e, "the CUDA device");
     c->head.type = &zf_cuda_device;
+    c->number = o->number;
     pthread_mutex_init(&c->memory_lock, NULL);
     enum zf_status s = zf_cuda_status(cudaSetDevice(c->number), "device 0", e);
     if (!s) s = zf_cuda_status(cudaGetDeviceProperties(&c->facts, c->number), "device 0", e);
+    if (!s) s = zf_cuda_cublas(&c->blas, e);
     if (s) {
         free(c);
         return s;
@@ -76,7 +77,7 @@ static void lane_free(struct zf_lane *l)
 {
     if (!l) return;
     if (l->stream) cudaStreamSynchronize(l->stream);
-    if (l->products) cublasDestroy(l->products);
+    if (l->products) l->device->blas->cublasDestroy_v2(l->products);
     if (l->stream) cudaStreamDestroy(l->stream);
     pthread_mutex_destroy(&l->lock);
     free(l);
@@ -90,8 +91,10 @@ static enum zf_status lane_new(struct zf_device *d, const char *name, struct zf_
     l->device = (struct zf_cuda *)d;
     pthread_mutex_init(&l->lock, NULL);
     enum zf_status s = zf_cuda_status(cudaStreamCreateWithFlags(&l->stream, cudaStreamNonBlocking), name, e);
-    if (!s && cublasCreate(&l->products) != CUBLAS_STATUS_SUCCESS) s = zf_fail(e, ZF_IO, name, "cuBLAS cannot be initialised");
-    if (!s && cublasSetStream(l->products, l->stream) != CUBLAS_STATUS_SUCCESS) s = zf_fail(e, ZF_IO, name, "cuBLAS refused the stream");
+    const struct zf_cublas *blas = l->device->blas;
+    if (!s && blas->cublasCreate_v2(&l->products) != CUBLAS_STATUS_SUCCESS) s = zf_fail(e, ZF_IO, name, "cuBLAS cannot be initialised");
+    if (!s && blas->cublasSetStream_v2(l->products, l->stream) != CUBLAS_STATUS_SUCCESS)
+        s = zf_fail(e, ZF_IO, name, "cuBLAS refused the stream");
     if (s)
         lane_free(l);
     else
@@ -140,39 +143,49 @@ static size_t lane_take(struct zf_lane *l, struct zf_span *out, size_t room, uin
 
 /* ---- events ---- */
 
+static cudaEvent_t own(struct zf_event *v)
+{
+    return ((struct event *)v)->event;
+}
+
 static enum zf_status event_new(struct zf_device *d, struct zf_event **out, struct zf_err *e)
 {
-    struct zf_event *v = calloc(1, sizeof *v);
+    struct event *v = calloc(1, sizeof *v);
+    (void)d;
     *out = NULL;
     if (!v) return zf_fail_memory(e, "an event");
-    v->device = (struct zf_cuda *)d;
+    v->head.type = &zf_cuda_device;
     enum zf_status s = zf_cuda_status(cudaEventCreateWithFlags(&v->event, cudaEventDisableTiming), "an event", e);
     if (s)
         free(v);
     else
-        *out = v;
+        *out = &v->head;
     return s;
 }
 
 static void event_free(struct zf_event *v)
 {
-    cudaEventDestroy(v->event);
+    if (!v) return;
+    cudaEventDestroy(own(v));
     free(v);
 }
 
 static enum zf_status event_record(struct zf_lane *l, struct zf_event *v)
 {
-    return zf_cuda_lane_status(l, cudaEventRecord(v->event, l->stream), "an event");
+    return zf_cuda_lane_status(l, cudaEventRecord(own(v), l->stream), "an event");
 }
 
+/* Of another backend's lane: its work was issued before, so that who issues may wait for it. */
 static enum zf_status event_wait(struct zf_lane *l, struct zf_event *v)
 {
-    return zf_cuda_lane_status(l, cudaStreamWaitEvent(l->stream, v->event, 0), "an event");
+    struct zf_err e;
+    if (v->type != &zf_cuda_device) return v->type->event_sync(v, &e);
+    return zf_cuda_lane_status(l, cudaStreamWaitEvent(l->stream, own(v), 0), "an event");
 }
 
 static enum zf_status event_sync(struct zf_event *v, struct zf_err *e)
 {
-    return zf_cuda_status(cudaEventSynchronize(v->event), "an event", e);
+    return zf_cuda_status(cudaEventSynchronize(own(v)), "an event", e);
 }
 
 const struct zf_device_type zf_cuda_device = {
