@@ -25,8 +25,9 @@ enum zf_status zf_cuda_cublas(const struct zf_cublas **out, struct zf_err *e)
     *out = &table;
     pthread_mutex_lock(&lock);
     if (!open) {
-        void *handle = dlsym(RTLD_DEFAULT, names[0]) ? RTLD_DEFAULT : dlopen(CUBLAS_NAME, RTLD_NOW | RTLD_LOCAL);
-        const char *why = handle == RTLD_DEFAULT || handle ? NULL : dlerror();
+        bool here = dlsym(RTLD_DEFAULT, names[0]);
+        void *handle = here ? RTLD_DEFAULT : dlopen(CUBLAS_NAME, RTLD_NOW | RTLD_LOCAL);
+        const char *why = here || handle ? NULL : dlerror();
         if (why)
             s = zf_fail(
                 e, ZF_IO, CUBLAS_NAME,

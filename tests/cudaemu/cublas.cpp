@@ -118,6 +118,13 @@ cublasStatus_t cublasCreate_v2(cublasHandle_t *h)
     *h = new cublasContext();
     return CUBLAS_STATUS_SUCCESS;
 }
+cublasStatus_t cublasGetVersion_v2(cublasHandle_t h, int *version)
+{
+    if (!h) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!version) return CUBLAS_STATUS_INVALID_VALUE;
+    *version = CUBLAS_VERSION;
+    return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasDestroy_v2(cublasHandle_t h)
 {
     delete h;
