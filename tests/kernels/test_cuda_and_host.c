@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <time.h>
 
-enum { LANES = 5, CUDA_LANES = 3, N = 700 };
+enum { LANES = 5, CUDA_LANES = 3, N = 250 };
 
 static struct zf_err err;
 
@@ -97,7 +97,7 @@ static enum zf_status add(const struct both *b, int lane, const float *x, const 
 
 /* ---- random graphs ---- */
 
-enum { CELLS = 6, STEPS = 300 };
+enum { CELLS = 6, STEPS = 150 };
 
 /* What of a cell must be done before somebody writes it, or (writer) reads it. */
 struct cell {
