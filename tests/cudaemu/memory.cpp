@@ -120,7 +120,6 @@ static bool forget(void *p, Owner owner, Allocation *was)
     return true;
 }
 
-<<<<<<< HEAD
 static cudaError_t release(void *p, Owner owner)
 { /* waits for all streams, as the driver does */
     Allocation was;
@@ -132,15 +131,6 @@ static cudaError_t release(void *p, Owner owner)
     else
         free(p);
     return emu_set_error(emu_sticky());
-=======
-static cudaError_t release(void *p, bool device)
-{ /* waits for all streams of the device, as the driver does */
-    if (!p) return cudaSuccess;
-    emu_sync_device(emu_device());
-    if (!forget(p, device)) return emu_set_error(cudaErrorInvalidValue);
-    free(p);
-    return cudaSuccess;
->>>>>>> ranks
 }
 
 extern "C" {
