@@ -22,8 +22,10 @@ struct zf_cuda_block {
 
 struct zf_cuda {
     struct zf_device head;
-    int number; /* CUDA's, of the device */
+    int number;  /* CUDA's, of the device */
+    int threads; /* of the host, that the run has */
     struct cudaDeviceProp facts;
+    struct zf_device_info found; /* by the probe */
     const struct zf_cublas *blas;
     pthread_mutex_t memory_lock; /* over the rest */
     struct zf_cuda_block *blocks;
@@ -46,6 +48,9 @@ enum zf_status zf_cuda_status(cudaError_t code, const char *what, struct zf_err 
 /* The same for work that was issued into a lane: the first error stays there. */
 enum zf_status zf_cuda_lane_status(struct zf_lane *l, cudaError_t code, const char *what);
 enum zf_status zf_cuda_refuse(struct zf_lane *l, const char *op, const char *wrong);
+
+/* probe.c: NVIDIA's words for what is missing become ours. found: the GPU's name, empty where there is none; what the libraries are. */
+enum zf_status zf_cuda_probe(const struct zf_device_options *o, struct zf_device_info *found, struct zf_err *e);
 
 /* memory.c */
 enum zf_status zf_cuda_alloc(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,

@@ -7,7 +7,8 @@
 
 #include <cublas_v2.h>
 
-#define ZF_CUBLAS_MAP(X) X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasSetStream_v2) X(cublasGemmEx) X(cublasGetVersion_v2)
+#define ZF_CUBLAS_MAP(X) \
+    X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasSetStream_v2) X(cublasGemmEx) X(cublasGetVersion_v2) X(cublasGetProperty)
 
 struct zf_cublas {
 #define X(name) __typeof__(name) *name;

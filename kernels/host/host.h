@@ -43,6 +43,11 @@ struct zf_host {
     size_t bytes[ZF_MEM_TAGS], total, peak;
 };
 
+static inline bool zf_host_half(const struct zf_host *h)
+{
+    return h->part == ZF_PART_CPU_HALF || h->part == ZF_PART_BESIDE_GPU;
+}
+
 /* The arguments of any op, and of the work that is no op. */
 struct zf_host_copy_args {
     void *to;

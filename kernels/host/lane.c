@@ -305,7 +305,7 @@ enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf
         char short_name[16]; /* the system's limit */
         snprintf(short_name, sizeof short_name, "%s", name);
         pthread_setname_np(l->thread, short_name);
-        bool works = l->host->part == ZF_PART_CPU_HALF || !strcmp(name, "compute");
+        bool works = zf_host_half(l->host) || !strcmp(name, "compute");
         if (works && l->host->processor >= 0) zf_thread_pin(l->thread, l->host->processor); /* else the system places it */
     }
     *out = l;
