@@ -24,8 +24,10 @@ struct zf_cuda_block {
 
 struct zf_cuda {
     struct zf_device head;
-    int number; /* CUDA's, of the device */
+    int number;  /* CUDA's, of the device */
+    int threads; /* of the host, that the run has */
     struct cudaDeviceProp facts;
+    struct zf_device_info found; /* by the probe */
     const struct zf_cublas *blas;
     bool synchronous;
     uint64_t jitter;
@@ -78,6 +80,9 @@ enum zf_status zf_cuda_event_wait(struct zf_lane *l, struct zf_event *v);
 enum zf_status zf_cuda_event_sync(struct zf_event *v, struct zf_err *e);
 uint64_t zf_cuda_event_hold(struct zf_event *v);
 void zf_cuda_event_await(struct zf_event *v, uint64_t ticket);
+
+/* probe.c: NVIDIA's words for what is missing become ours. found: the GPU's name, empty where there is none; what the libraries are. */
+enum zf_status zf_cuda_probe(const struct zf_device_options *o, struct zf_device_info *found, struct zf_err *e);
 
 /* memory.c */
 enum zf_status zf_cuda_alloc(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,

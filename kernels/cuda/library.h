@@ -10,7 +10,8 @@
 #include <nccl.h>
 #endif
 
-#define ZF_CUBLAS_MAP(X) X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasSetStream_v2) X(cublasGemmEx) X(cublasGetVersion_v2)
+#define ZF_CUBLAS_MAP(X) \
+    X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasSetStream_v2) X(cublasGemmEx) X(cublasGetVersion_v2) X(cublasGetProperty)
 
 struct zf_cublas {
 #define X(name) __typeof__(name) *name;

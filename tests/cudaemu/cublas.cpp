@@ -126,6 +126,13 @@ cublasStatus_t cublasGetVersion_v2(cublasHandle_t h, int *version)
     *version = CUBLAS_VERSION;
     return CUBLAS_STATUS_SUCCESS;
 }
+cublasStatus_t cublasGetProperty(libraryPropertyType type, int *value)
+{
+    const int version[] = {CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH};
+    if (!value || type < MAJOR_VERSION || type > PATCH_LEVEL) return CUBLAS_STATUS_INVALID_VALUE;
+    *value = version[type];
+    return CUBLAS_STATUS_SUCCESS;
+}
 cublasStatus_t cublasDestroy_v2(cublasHandle_t h)
 {
     delete h;
