@@ -35,6 +35,7 @@ struct zf_lane {
     struct zf_cuda *device;
     cudaStream_t stream;
     cublasHandle_t products;
+    struct zf_cuda_products *plans; /* NULL: nothing was multiplied yet */
     enum zf_phase phase;
     pthread_mutex_t lock; /* over error */
     bool broken;          /* error holds the first since the last lane_sync */
@@ -59,7 +60,9 @@ enum zf_status zf_cuda_copy_list(struct zf_lane *l, const struct zf_copy *list, 
 enum zf_status zf_cuda_fill(struct zf_lane *l, void *to, int byte, size_t bytes);
 enum zf_status zf_cuda_call(struct zf_lane *l, void (*body)(void *ctx), void *ctx);
 
-/* matmul.c */
+/* matmul.c: a lane that multiplies has a workspace of this size, of device memory, from its first product on. */
+enum { ZF_CUDA_WORKSPACE = 32 << 20 };
+void zf_cuda_products_free(struct zf_lane *l);
 enum zf_status zf_cuda_matmul(struct zf_lane *l, const struct zf_matmul_args *a);
 
 #endif

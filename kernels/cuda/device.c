@@ -77,6 +77,7 @@ static void lane_free(struct zf_lane *l)
 {
     if (!l) return;
     if (l->stream) cudaStreamSynchronize(l->stream);
+    zf_cuda_products_free(l);
     if (l->products) l->device->blas->cublasDestroy_v2(l->products);
     if (l->stream) cudaStreamDestroy(l->stream);
     pthread_mutex_destroy(&l->lock);
