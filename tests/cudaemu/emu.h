@@ -138,7 +138,7 @@ cudaError_t emu_run_grid(dim3 grid, dim3 block, size_t smem, const void *kernel,
 
 void *emu_take(size_t n); /* NULL: there is none */
 void emu_give(void *p, size_t n);
-bool emu_allocation_of(const void *p, size_t *size, size_t *offset);
+bool emu_allocation_of(const void *p, size_t *size, size_t *offset, int *device); /* device -1: pinned */
 struct DeviceAccess { /* while it lives the calling thread may touch device memory */
     DeviceAccess();
     ~DeviceAccess();

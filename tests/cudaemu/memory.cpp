@@ -45,13 +45,13 @@ static Kind classify(const void *p, size_t n, const char *what)
     return it->second.device < 0 ? PINNED : DEVICE;
 }
 
-bool emu_allocation_of(const void *p, size_t *size, size_t *offset)
+bool emu_allocation_of(const void *p, size_t *size, size_t *offset, int *device)
 {
     Guard g(memory_lock);
     auto it = allocations().upper_bound((uintptr_t)p);
     if (it == allocations().begin()) return false;
     --it;
-    *size = it->second.size, *offset = (uintptr_t)p - it->first;
+    *size = it->second.size, *offset = (uintptr_t)p - it->first, *device = it->second.device;
     return *offset < *size;
 }
 
