@@ -22,7 +22,11 @@ struct cublasContext {
 static Lock handles_lock;
 static std::vector<cublasHandle_t> &handles()
 {
-    static auto *v = new std::vector<cublasHandle_t>();
+    static auto *v = [] {
+        auto *x = new std::vector<cublasHandle_t>();
+        x->reserve(1024); /* nothing is allocated under the lock */
+        return x;
+    }();
     return *v;
 }
 static bool check_handle(const char *call, cublasHandle_t h)

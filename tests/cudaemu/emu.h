@@ -131,6 +131,17 @@ cudaError_t emu_submit_host(cudaStream_t s, std::function<void()> fn); /* the sa
 int emu_stream_device(cudaStream_t s);                                 /* -1: there is no such stream */
 cudaError_t emu_sync_stream(cudaStream_t s);
 cudaError_t emu_sync_device(int device); /* -1: all devices */
+/* What is certain to be done before the next operation of a stream, or before anything the host issues: operations of each stream, by its
+ * number. It follows from the calls alone, never from timing. Streams beyond the first ones are not followed. */
+enum { CLOCK_STREAMS = 256 };
+struct Clock {
+    int done[CLOCK_STREAMS];
+};
+struct StreamPlace { /* the last operation that was issued into a stream */
+    int stream = -1, count = 0;
+};
+StreamPlace emu_place(cudaStream_t s);
+bool emu_is_ordered(const StreamPlace &before, cudaStream_t s); /* whether what is issued into s now runs after it */
 /* grid.cpp: run a whole grid on the calling thread (and those of further SMs); returns when it is done. */
 cudaError_t emu_run_grid(dim3 grid, dim3 block, size_t smem, const void *kernel, const std::function<void()> &body, int shared_static);
 
