@@ -13,12 +13,12 @@
 #include <vector>
 
 struct cublasContext {
+    bool destroyed = false; /* kept, so that its use is found, and no other has its address */
     cudaStream_t stream = 0;
     int device = 0; /* that was current when it was made; it works there alone */
     cublasPointerMode_t mode = CUBLAS_POINTER_MODE_HOST;
 };
 
-/* Handles that exist: one that was destroyed is no pointer to follow. */
 static Lock handles_lock;
 static std::vector<cublasHandle_t> &handles()
 {
@@ -33,7 +33,7 @@ static bool check_handle(const char *call, cublasHandle_t h)
 {
     Guard g(handles_lock);
     for (auto x : handles())
-        if (x == h) return true;
+        if (x == h && !h->destroyed) return true;
     emu_refuse(call, "the handle", "one that cublasCreate made and cublasDestroy has not destroyed", "%s", h ? "not one of these" : "NULL");
     return false;
 }
@@ -188,8 +188,7 @@ cublasStatus_t cublasDestroy_v2(cublasHandle_t h)
 {
     CHECK_HANDLE("cublasDestroy", h);
     Guard g(handles_lock);
-    handles().erase(std::find(handles().begin(), handles().end(), h));
-    delete h;
+    h->destroyed = true;
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasSetStream_v2(cublasHandle_t h, cudaStream_t s)

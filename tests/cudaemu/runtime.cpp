@@ -229,6 +229,17 @@ static void host_has_seen(CUstream_st *s, int count)
     reach(&host_clock, s->id, count);
 }
 
+/* Kept, so that no stream that is made later has the address of one that was destroyed: its use is to be found. */
+static std::vector<StreamRef> &destroyed_streams()
+{
+    static auto *v = [] {
+        auto *x = new std::vector<StreamRef>();
+        x->reserve(1024);
+        return x;
+    }();
+    return *v;
+}
+
 static void wait_done(CUstream_st *s, int count)
 {
     for (int d; (d = s->done.load()) - count < 0;) futex_wait(&s->done, d);
@@ -435,6 +446,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t h)
     Guard g(streams_lock);
     auto &v = streams();
     v.erase(std::remove(v.begin(), v.end(), s), v.end());
+    auto &gone = destroyed_streams();
+    if (gone.size() < gone.capacity()) gone.push_back(s);
     return e;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t h)

@@ -201,6 +201,7 @@ static void factors_lie_where_the_mode_says(void **state)
     struct call x = right();
     (void)state;
     for (int i = 0; i < ROOM; i++) ones[i] = 1;
+    assert_int_equal(cudaStreamSynchronize(f.stream), 0); /* what other tests have issued */
     assert_int_equal(cudaMemcpy(f.a, ones, sizeof ones, cudaMemcpyHostToDevice), 0);
     assert_int_equal(cudaMemcpy(f.b, ones, sizeof ones, cudaMemcpyHostToDevice), 0);
     assert_int_equal(cudaMemcpy(f.scalar, factors, sizeof factors, cudaMemcpyHostToDevice), 0);
@@ -221,6 +222,7 @@ static void nothing_to_do_is_done(void **state)
     struct call x = right();
     (void)state;
     for (int i = 0; i < M * N; i++) host[i] = 5;
+    assert_int_equal(cudaStreamSynchronize(f.stream), 0);
     assert_int_equal(cudaMemcpy(f.c, host, sizeof host, cudaMemcpyHostToDevice), 0);
     x.m = 0, x.a = NULL, x.c = NULL, x.lda = 1, x.ldc = 1;
     assert_int_equal(issue(&x), 0);
