@@ -145,6 +145,14 @@ bool emu_is_ordered(const StreamPlace &before, cudaStream_t s); /* whether what 
 /* grid.cpp: run a whole grid on the calling thread (and those of further SMs); returns when it is done. */
 cudaError_t emu_run_grid(dim3 grid, dim3 block, size_t smem, const void *kernel, const std::function<void()> &body, int shared_static);
 
+/* grid.cpp: the block that the calling thread executes; false: none. */
+struct EmuBlock {
+    const void *kernel;
+    uint64_t launch, number;
+};
+bool emu_block(EmuBlock *out);
+bool emu_is_shared(const void *p); /* memory of that block */
+
 /* ------------------------------------------------------------------ memory of devices: arena.cpp, memory.cpp */
 
 void *emu_take(size_t n); /* NULL: there is none */
