@@ -121,10 +121,10 @@ static bool forget(void *p, Owner owner, Allocation *was)
 }
 
 static cudaError_t release(void *p, Owner owner)
-{ /* waits for all streams, as the driver does */
+{ /* waits for all streams of the device, as the driver does; other ranks in the process may wait for us */
     Allocation was;
     if (!p) return emu_set_error(emu_sticky());
-    emu_sync_device(-1);
+    emu_sync_device(emu_device());
     if (!forget(p, owner, &was)) return emu_set_error(cudaErrorInvalidValue);
     if (owner == OF_DEVICE)
         emu_give(p, was.size);
