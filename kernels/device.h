@@ -94,7 +94,8 @@ struct zf_event;
 enum zf_device_part {
     ZF_PART_ALL,
     ZF_PART_COMPUTE, /* while the CPU half has nothing to do its threads as well: see `share` */
-    ZF_PART_CPU_HALF
+    ZF_PART_CPU_HALF,
+    ZF_PART_BESIDE_GPU /* the CPU half of another device, which needs the thread that issues alone */
 };
 
 struct zf_device_options {
@@ -110,7 +111,7 @@ struct zf_device_info {
     char description[256];          /* "2 threads, avx512+amx, oneDNN 2.6.3 (avx512_core_amx_bf16)" */
     char isa[32];                   /* which path own kernels take */
     char products[64];              /* library and version of matrix products, with what it dispatches to: part of what "same bits" means */
-    int threads;                    /* that work; of its part */
+    int threads;                    /* of the host that work for it; of its part. cuda: that may make what it works on */
     bool pinned;                    /* each thread to a core of its own */
     char placement[192];            /* "pinned to processors 0-7", "not pinned: WHY"; empty: not opened */
     bool bf16_products;             /* the hardware multiplies bf16 */
@@ -119,6 +120,8 @@ struct zf_device_info {
 };
 
 struct zf_ops;
+struct zf_comm;
+struct zf_comm_world;
 
 /* The head of every backend's event: a lane may wait for events of another backend's lanes. */
 struct zf_event {
@@ -130,6 +133,9 @@ struct zf_device_type {
     uint32_t abi; /* ZF_DEVICE_ABI */
     const char *name;
     enum zf_status (*open)(struct zf_device **out, const struct zf_device_options *o, struct zf_err *e);
+    /* May be NULL: it can always be opened. Whether it could be: else what is missing, and what to do. *found: there is one (its
+     * description), if it can be opened or not. */
+    enum zf_status (*probe)(const struct zf_device_options *o, struct zf_device_info *found, struct zf_err *e);
     void (*close)(struct zf_device *d);                            /* all lanes, events and memory must have been freed */
     void (*info)(struct zf_device *d, struct zf_device_info *out); /* d NULL: what it would be, opened with its defaults; isa is empty */
 
@@ -175,6 +181,9 @@ struct zf_device_type {
     enum zf_status (*call)(struct zf_lane *l, void (*body)(void *ctx), void *ctx);
 
     const struct zf_ops *ops;
+
+    /* How its ranks speak with each other (kernels/comm.h). NULL: they do not. */
+    enum zf_status (*comm_open)(struct zf_comm **out, struct zf_device *d, const struct zf_comm_world *world, struct zf_err *e);
 };
 
 /* The head of every backend's device. */
@@ -188,6 +197,9 @@ enum zf_status zf_lane_refused(struct zf_device *d, struct zf_lane *l, enum zf_s
 
 /* Opens the backend called `name`. ZF_USAGE names the ones there are. */
 enum zf_status zf_device_open(struct zf_device **out, const char *name, const struct zf_device_options *o, struct zf_err *e);
+
+/* Whether zf_device_open would open it. ZF_USAGE: what is missing on this machine, and what to do. */
+enum zf_status zf_device_probe(struct zf_device_info *found, const char *name, const struct zf_device_options *o, struct zf_err *e);
 
 /* What the backend called `name` would be on this machine, without opening it: threads, products, memory. false: there is none. */
 bool zf_device_survey(const char *name, struct zf_device_info *out);

@@ -24,8 +24,10 @@ struct zf_cuda_block {
 
 struct zf_cuda {
     struct zf_device head;
-    int number; /* CUDA's, of the device */
+    int number;  /* CUDA's, of the device */
+    int threads; /* of the host, that the run has */
     struct cudaDeviceProp facts;
+    struct zf_device_info found; /* by the probe */
     const struct zf_cublas *blas;
     bool synchronous;
     uint64_t jitter;
@@ -41,6 +43,7 @@ struct zf_lane {
     char name[16];
     cudaStream_t stream;
     cublasHandle_t products; /* the lane's thread only */
+    struct zf_cuda_products *plans; /* likewise; NULL: nothing was multiplied yet */
     cudaEvent_t end;         /* for waiting until the stream has done what it was given */
     enum zf_phase phase;     /* of the work being done; the lane's thread only */
     struct zf_queue queue;
@@ -57,7 +60,6 @@ void zf_cuda_enter(struct zf_cuda *c);
 enum zf_status zf_cuda_issue(struct zf_lane *l, const struct zf_work *work, const void *args, size_t size);
 /* From inside work: what CUDA, or who looks at the work, says against it stays in the lane, if it is the first. */
 enum zf_status zf_cuda_lane_status(struct zf_lane *l, cudaError_t code, const char *what);
-enum zf_status zf_cuda_refuse(struct zf_lane *l, const char *op, const char *wrong);
 cudaError_t zf_cuda_drain(struct zf_lane *l); /* the caller waits for the stream */
 enum zf_status zf_cuda_lane_new(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
 void zf_cuda_lane_free(struct zf_lane *l);
@@ -79,6 +81,9 @@ enum zf_status zf_cuda_event_sync(struct zf_event *v, struct zf_err *e);
 uint64_t zf_cuda_event_hold(struct zf_event *v);
 void zf_cuda_event_await(struct zf_event *v, uint64_t ticket);
 
+/* probe.c: NVIDIA's words for what is missing become ours. found: the GPU's name, empty where there is none; what the libraries are. */
+enum zf_status zf_cuda_probe(const struct zf_device_options *o, struct zf_device_info *found, struct zf_err *e);
+
 /* memory.c */
 enum zf_status zf_cuda_alloc(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,
                              struct zf_err *e);
@@ -91,7 +96,14 @@ enum zf_status zf_cuda_copy_list(struct zf_lane *l, const struct zf_copy *list, 
 enum zf_status zf_cuda_fill(struct zf_lane *l, void *to, int byte, size_t bytes);
 enum zf_status zf_cuda_call(struct zf_lane *l, void (*body)(void *ctx), void *ctx);
 
-/* matmul.c; on the lane's thread */
-enum zf_status zf_cuda_matmul(struct zf_lane *l, const struct zf_matmul_args *a);
+/* nccl.c, where the toolkit has NCCL's header */
+#ifdef ZF_NCCL
+enum zf_status zf_cuda_comm_open(struct zf_comm **out, struct zf_device *d, const struct zf_comm_world *world, struct zf_err *e);
+#endif
+
+/* matmul.c, on the lane's thread: a lane that multiplies has a workspace of this size, of device memory, from its first product on. */
+enum { ZF_CUDA_WORKSPACE = 32 << 20 };
+void zf_cuda_products_free(struct zf_lane *l);
+enum zf_status zf_cuda_matmul(struct zf_lane *l, const struct zf_matmul_args *a, struct zf_err *e);
 
 #endif

@@ -1,4 +1,5 @@
 /* The CUDA backend: opening, and what is known of the device. */
+#include "kernels/cores.h"
 #include "kernels/cuda/cuda.h"
 
 #include <stdio.h>
@@ -12,6 +13,16 @@ enum zf_status zf_cuda_status(cudaError_t code, const char *what, struct zf_err 
                    cudaGetErrorName(code));
 }
 
+/* Here it gets a context. */
+static enum zf_status take_gpu(int number, struct zf_err *e)
+{
+    cudaError_t code = cudaSetDevice(number);
+    if (code == cudaSuccess) return ZF_OK;
+    cudaGetLastError();
+    return zf_fail(e, ZF_USAGE, NULL, "GPU %d cannot be used: %s; another program may hold it (nvidia-smi tells); or set device = host",
+                   number, cudaGetErrorString(code));
+}
+
 static enum zf_status open_device(struct zf_device **out, const struct zf_device_options *o, struct zf_err *e)
 {
     struct zf_cuda *c = calloc(1, sizeof *c);
@@ -21,9 +32,11 @@ static enum zf_status open_device(struct zf_device **out, const struct zf_device
     c->number = o->number;
     c->synchronous = o->synchronous;
     c->jitter = o->jitter;
+    c->threads = o->threads ? o->threads : zf_cores()->count;
     pthread_mutex_init(&c->memory_lock, NULL);
-    enum zf_status s = zf_cuda_status(cudaSetDevice(c->number), "device 0", e);
-    if (!s) s = zf_cuda_status(cudaGetDeviceProperties(&c->facts, c->number), "device 0", e);
+    enum zf_status s = zf_cuda_probe(o, &c->found, e);
+    if (!s) s = take_gpu(c->number, e);
+    if (!s) s = zf_cuda_status(cudaGetDeviceProperties(&c->facts, c->number), "the GPU", e);
     if (!s) s = zf_cuda_cublas(&c->blas, e);
     if (s) {
         free(c);
@@ -45,10 +58,10 @@ static void close_device(struct zf_device *d)
 static void info(struct zf_device *d, struct zf_device_info *out)
 {
     struct zf_cuda *c = (struct zf_cuda *)d;
-    *out = (struct zf_device_info){.threads = 1, .bf16_products = true};
+    *out = (struct zf_device_info){.threads = zf_cores()->count, .bf16_products = true};
     if (!c) return;
-    snprintf(out->description, sizeof out->description, "%s", c->facts.name);
-    snprintf(out->isa, sizeof out->isa, "sm_%d%d", c->facts.major, c->facts.minor);
+    *out = c->found;
+    out->threads = c->threads;
     cudaMemGetInfo(&out->free_bytes, &out->total_bytes);
     pthread_mutex_lock(&c->memory_lock);
     memcpy(out->bytes, c->bytes, sizeof out->bytes);
@@ -60,6 +73,7 @@ const struct zf_device_type zf_cuda_device = {
     .abi = ZF_DEVICE_ABI,
     .name = "cuda",
     .open = open_device,
+    .probe = zf_cuda_probe,
     .close = close_device,
     .info = info,
     .alloc = zf_cuda_alloc,
@@ -86,4 +100,7 @@ const struct zf_device_type zf_cuda_device = {
     .fill = zf_cuda_fill,
     .call = zf_cuda_call,
     .ops = &zf_cuda_ops,
+#ifdef ZF_NCCL
+    .comm_open = zf_cuda_comm_open,
+#endif
 };

@@ -24,14 +24,6 @@ enum zf_status zf_cuda_lane_status(struct zf_lane *l, cudaError_t code, const ch
     return s;
 }
 
-enum zf_status zf_cuda_refuse(struct zf_lane *l, const char *op, const char *wrong)
-{
-    struct zf_err e;
-    zf_fail(&e, ZF_USAGE, NULL, "%s: %s", op, wrong);
-    zf_queue_fail(&l->queue, &e);
-    return ZF_USAGE;
-}
-
 /* By an event that lets the thread sleep: those that wait for a stream by themselves may spin, on a core that the CPU half needs. */
 cudaError_t zf_cuda_drain(struct zf_lane *l)
 {
@@ -70,6 +62,7 @@ static void destroy(struct zf_lane *l)
     zf_cuda_enter(l->device);
     if (l->stream) zf_cuda_drain(l);
     zf_marks_free(&l->marks);
+    zf_cuda_products_free(l);
     if (l->products) l->device->blas->cublasDestroy_v2(l->products);
     if (l->end) cudaEventDestroy(l->end);
     if (l->stream) cudaStreamDestroy(l->stream);

@@ -44,6 +44,11 @@ struct zf_host {
     size_t bytes[ZF_MEM_TAGS], total, peak;
 };
 
+static inline bool zf_host_half(const struct zf_host *h)
+{
+    return h->part == ZF_PART_CPU_HALF || h->part == ZF_PART_BESIDE_GPU;
+}
+
 /* lane.c */
 enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
 void zf_host_lane_free(struct zf_lane *l);

@@ -176,7 +176,7 @@ enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf
         destroy(l);
         return s;
     }
-    bool works = l->host->part == ZF_PART_CPU_HALF || !strcmp(name, "compute");
+    bool works = zf_host_half(l->host) || !strcmp(name, "compute");
     if (!l->queue.synchronous && works && l->host->processor >= 0)
         zf_thread_pin(l->queue.thread, l->host->processor); /* else the system places it */
     *out = l;
