@@ -4,6 +4,7 @@
 
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { GROUP = 512 }; /* operations that are given at once at most */
 
@@ -64,27 +65,75 @@ static ncclResult_t part(struct nccl_comm *c, const struct zf_comm_rows *x, int 
                : c->nccl->ncclBroadcast(of.at, of.at, of.count, of.type, rank, c->comm, s);
 }
 
-static enum zf_status issue(struct zf_comm *head, struct zf_lane *l, bool sum, const struct zf_comm_rows *list, size_t count)
+/* A collective on its way through the lane, with copies of what the caller's list says. */
+struct collective {
+    struct nccl_comm *comm;
+    bool sum;
+    size_t count;
+    struct zf_comm_rows list[];
+};
+
+static void give(const struct collective *x, cudaStream_t s)
 {
-    struct nccl_comm *c = (struct nccl_comm *)head;
+    struct nccl_comm *c = x->comm;
     const struct zf_nccl *n = c->nccl;
-    if (atomic_load(&c->aborted)) return ZF_IO;
     ncclResult_t code = n->ncclGroupStart(), ended;
     unsigned given = 0;
-    for (size_t i = 0; i < count && code == ncclSuccess; i++) {
-        bool all = even(&list[i], head->ranks);
-        if (sum && list[i].type != ZF_F32 && list[i].type != ZF_F64) code = ncclInvalidArgument;
-        for (int r = 0; r < (all ? 1 : head->ranks) && code == ncclSuccess; r++) {
+    for (size_t i = 0; i < x->count && code == ncclSuccess; i++) {
+        const struct zf_comm_rows *rows = &x->list[i];
+        bool all = even(rows, c->head.ranks);
+        if (x->sum && rows->type != ZF_F32 && rows->type != ZF_F64) code = ncclInvalidArgument;
+        for (int r = 0; r < (all ? 1 : c->head.ranks) && code == ncclSuccess; r++) {
             if (++given % GROUP == 0) {
                 code = n->ncclGroupEnd();
                 if (code == ncclSuccess) code = n->ncclGroupStart();
-                if (code != ncclSuccess) return note(c, code, "a group");
+                if (code != ncclSuccess) {
+                    note(c, code, "a group");
+                    return;
+                }
             }
-            code = all ? whole(c, &list[i], sum, l->stream) : part(c, &list[i], r, sum, l->stream);
+            code = all ? whole(c, rows, x->sum, s) : part(c, rows, r, x->sum, s);
         }
     }
     ended = n->ncclGroupEnd();
-    return note(c, code != ncclSuccess ? code : ended, sum ? "a sum over ranks" : "a gathering from ranks");
+    note(c, code != ncclSuccess ? code : ended, x->sum ? "a sum over ranks" : "a gathering from ranks");
+}
+
+/* On the lane's thread, in its place among the lane's other work; always, as it owns its list. What goes wrong is the communicator's. */
+static enum zf_status run(struct zf_lane *l, const union zf_work_args *a, struct zf_err *e)
+{
+    struct collective *x = a->call.ctx;
+    if (!zf_queue_failed(&l->queue, e) && !atomic_load(&x->comm->aborted)) {
+        zf_marks_begin(&l->marks);
+        give(x, l->stream);
+        zf_marks_op(&l->marks, ZF_WORK_call, l->phase, a);
+    }
+    free(x);
+    return ZF_OK;
+}
+
+static enum zf_status issue(struct zf_comm *head, struct zf_lane *l, bool sum, const struct zf_comm_rows *list, size_t count)
+{
+    static const struct zf_work work = {.run = run, .always = true, .kind = ZF_WORK_call};
+    struct nccl_comm *c = (struct nccl_comm *)head;
+    size_t shares = (size_t)head->ranks + 1, bytes = count * (sizeof *list + shares * sizeof *list->first);
+    if (atomic_load(&c->aborted)) return ZF_IO;
+    struct collective *x = malloc(sizeof *x + bytes);
+    if (!x) {
+        struct zf_err e;
+        zf_fail_memory(&e, "what goes to other ranks");
+        zf_queue_fail(&l->queue, &e);
+        return ZF_MEMORY;
+    }
+    *x = (struct collective){c, sum, count};
+    size_t *first = (size_t *)(void *)&x->list[count];
+    for (size_t i = 0; i < count; i++, first += shares) {
+        memcpy(first, list[i].first, shares * sizeof *first);
+        x->list[i] = list[i];
+        x->list[i].first = first;
+    }
+    zf_cuda_issue(l, &work, &(struct zf_call_args){NULL, x}, sizeof(struct zf_call_args));
+    return ZF_OK;
 }
 
 static enum zf_status reduce_scatter(struct zf_comm *c, struct zf_lane *l, const struct zf_comm_rows *list, size_t count)
