@@ -104,8 +104,7 @@ struct zf_device_options {
     enum zf_device_part part; /* host */
     const char *isa;          /* host: force a path (scalar, avx2, avx512, avx512+amx); NULL: the best there is */
     bool synchronous;         /* run each op inside the call that issues it, for debugging */
-    uint64_t
-        jitter; /* host: a delay before each piece of work, of random length from this seed; to find what waits for too little. 0: none */
+    uint64_t jitter; /* delays before pieces of work, of random length from this seed; to find what waits for too little. 0: none */
 };
 
 struct zf_device_info {
@@ -168,6 +167,10 @@ struct zf_device_type {
     enum zf_status (*event_record)(struct zf_lane *l, struct zf_event *v); /* done when all issued before it is done */
     enum zf_status (*event_wait)(struct zf_lane *l, struct zf_event *v);   /* the lane waits; an event never recorded is done */
     enum zf_status (*event_sync)(struct zf_event *v, struct zf_err *e);    /* the caller waits */
+    /* For lanes of other backends: the ticket of the last record that has been issued, and v is held until that has been awaited, wherever
+     * it is freed; 0: there is nothing to wait for, and v is not held. */
+    uint64_t (*event_hold)(struct zf_event *v);
+    void (*event_await)(struct zf_event *v, uint64_t ticket); /* the caller waits */
 
     /* Either side may be any host memory; only pinned memory is copied without holding up the lane. It must stay until the lane has done
      * it. */

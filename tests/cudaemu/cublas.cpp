@@ -3,7 +3,7 @@
  * Operands f32, bf16 or f16; accumulation in f32; host pointer mode. Uses OpenBLAS if it can be
  * opened (CUDAEMU_OPENBLAS=0: never), else plain loops.
  */
-#include "emu.h"
+#include "blas.h"
 #include <cublas_v2.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -16,7 +16,7 @@ struct cublasContext {
 
 /* ------------------------------------------------------------------ element types */
 
-static size_t width(cudaDataType t)
+size_t emu_width(cudaDataType t)
 { /* 0: not supported */
     switch (t) {
     case CUDA_R_32F: return 4;
@@ -43,21 +43,6 @@ static void put(void *p, size_t i, cudaDataType t, float v)
 }
 
 /* ------------------------------------------------------------------ matrices */
-
-struct Matrix { /* column-major */
-    void *data;
-    cudaDataType type;
-    int rows, cols;
-    long ld;
-    void *column(int j) const
-    {
-        return (char *)data + (size_t)j * (size_t)ld * width(type);
-    }
-    size_t column_bytes() const
-    {
-        return (size_t)rows * width(type);
-    }
-};
 
 /* As floats without gaps. Tells TSan exactly which bytes were read. */
 static std::vector<float> load(const Matrix &m)
@@ -86,8 +71,8 @@ static cblas_sgemm_fn find_sgemm()
     return h ? (cblas_sgemm_fn)dlsym(h, "cblas_sgemm") : nullptr;
 }
 
-/* c = alpha * op(a) * op(b) + beta * c */
-static void gemm(bool ta, bool tb, float alpha, const Matrix &a, const Matrix &b, float beta, const Matrix &c)
+void emu_gemm(bool ta, bool tb, float alpha, const Matrix &a, const Matrix &b, float beta, const Matrix &c, const Matrix &d,
+              const Matrix *bias)
 {
     enum { COLUMN_MAJOR = 102, NO_TRANS = 111, TRANS = 112 };
     static cblas_sgemm_fn sgemm = find_sgemm();
@@ -107,7 +92,11 @@ static void gemm(bool ta, bool tb, float alpha, const Matrix &a, const Matrix &b
                 out = alpha * sum + (beta != 0 ? beta * out : 0);
             }
     }
-    store(c, fc);
+    if (bias) {
+        std::vector<float> more = load(*bias);
+        for (size_t i = 0; i < fc.size(); i++) fc[i] += more[i % (size_t)m];
+    }
+    store(d, fc);
 }
 
 /* ------------------------------------------------------------------ API */
@@ -177,14 +166,14 @@ cublasStatus_t cublasGemmStridedBatchedEx(cublasHandle_t h, cublasOperation_t op
     case CUBLAS_COMPUTE_32F_PEDANTIC: break;
     default: return CUBLAS_STATUS_NOT_SUPPORTED;
     }
-    if (type_a != type_b || !width(type_a) || !width(type_c)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (type_a != type_b || !emu_width(type_a) || !emu_width(type_c)) return CUBLAS_STATUS_NOT_SUPPORTED;
     float al = *(const float *)alpha, be = *(const float *)beta;
     cudaError_t e = emu_submit(h->stream, [=] {
         for (long long i = 0; i < batch; i++) {
-            Matrix a{(char *)A + i * stride_a * (long long)width(type_a), type_a, ta ? k : m, ta ? m : k, lda};
-            Matrix b{(char *)B + i * stride_b * (long long)width(type_b), type_b, tb ? n : k, tb ? k : n, ldb};
-            Matrix c{(char *)C + i * stride_c * (long long)width(type_c), type_c, m, n, ldc};
-            gemm(ta, tb, al, a, b, be, c);
+            Matrix a{(char *)A + i * stride_a * (long long)emu_width(type_a), type_a, ta ? k : m, ta ? m : k, lda};
+            Matrix b{(char *)B + i * stride_b * (long long)emu_width(type_b), type_b, tb ? n : k, tb ? k : n, ldb};
+            Matrix c{(char *)C + i * stride_c * (long long)emu_width(type_c), type_c, m, n, ldc};
+            emu_gemm(ta, tb, al, a, b, be, c, c, nullptr);
         }
     });
     return e ? CUBLAS_STATUS_EXECUTION_FAILED : CUBLAS_STATUS_SUCCESS;

@@ -192,7 +192,7 @@ cudaError_t cudaHostUnregister(void *p)
 {
     ENTER(cudaHostUnregister);
     Allocation was;
-    emu_sync_device(-1);
+    emu_sync_device(emu_device());
     return emu_set_error(forget(p, REGISTERED, &was) ? emu_sticky() : cudaErrorHostMemoryNotRegistered);
 }
 }

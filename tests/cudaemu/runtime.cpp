@@ -416,16 +416,16 @@ struct EventState { /* one record of an event; a later record makes a new one */
     Flag happened;
     double ms = 0;
     char hb = 0;
-    void wait()
+    void wait(bool orders = true)
     {
         happened.wait();
-        hb_acquire(&hb);
+        if (orders) hb_acquire(&hb);
     }
 };
 typedef std::shared_ptr<EventState> EventRef;
 struct CUevent_st {
     int device;
-    bool timed;
+    bool timed; /* it is for measuring: whoever asks for it on the host learns nothing of memory by it */
     Lock l;
     EventRef state;
 };
@@ -483,7 +483,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     ENTER(cudaEventSynchronize);
     EventRef st = state_of(e);
-    if (st) st->wait();
+    if (st) st->wait(!e->timed);
     return emu_set_error(emu_sticky());
 }
 cudaError_t cudaEventQuery(cudaEvent_t e)
@@ -491,7 +491,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
     ENTER(cudaEventQuery);
     EventRef st = state_of(e);
     if (st && !st->happened.test()) return cudaErrorNotReady;
-    if (st) hb_acquire(&st->hb);
+    if (st && !e->timed) hb_acquire(&st->hb);
     return emu_set_error(emu_sticky());
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
