@@ -117,6 +117,9 @@ struct run_options {
     bool two_micro_batches, recompute;
     uint64_t jitter; /* delays in lanes, by this seed */
     bool stochastic;
+    void (*comm)(struct zf_comm **out, void *ctx, int rank, struct zf_device *d); /* NULL: one rank */
+    void *comm_ctx;
+    int rank;
 };
 
 /* A trainer without files: what a step needs. */
@@ -124,7 +127,7 @@ struct run {
     const struct source *s;
     struct zf_options options;
     struct zf_device *device, *host; /* host: NULL, or with ZF_TWO_DEVICES that of the CPU half */
-    struct zf_comm *comm; /* NULL: one rank */
+    struct zf_comm *comm;            /* NULL: one rank */
     struct zf_model model;
     struct zf_pipeline pipeline;
     struct zf_adam_rule rule;
@@ -176,6 +179,7 @@ static inline void run_start_model(struct run *r)
     options.part = ZF_PART_CPU_HALF;
     options.jitter += how->jitter != 0; /* other delays than the first device's */
     if (two) ok(zf_device_open(&r->host, "host", &options, &e));
+    if (how->comm) how->comm(&r->comm, how->comm_ctx, how->rank, r->device);
     ok(zf_model_open(&r->model, &s->config, s->hf, 1, how->dtype, true, r->device, &e));
     ok(zf_model_reserve(&r->model, GOLDEN_ROWS * s->length, s->length, how->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, &e));
     ok(zf_batch_init(&r->batch, GOLDEN_ROWS * s->length, &e));
@@ -279,13 +283,16 @@ static inline struct zf_step_norm run_step_at(struct run *r, uint64_t t, double 
 {
     struct zf_step_norm norm;
     double labels = (double)(GOLDEN_ROWS * (r->s->length - 1));
-    size_t parts = r->how.two_micro_batches ? 2 : 1;
+    const struct zf_comm *c = r->comm;
+    size_t first = c ? zf_share(GOLDEN_ROWS, c->rank, c->ranks) : 0, end = c ? zf_share(GOLDEN_ROWS, c->rank + 1, c->ranks) : GOLDEN_ROWS;
+    size_t parts = r->how.two_micro_batches && end - first > 1 ? 2 : 1;
     ok(zf_pipeline_begin(&r->pipeline, rate, false, &e));
-    for (size_t i = 0; i < parts; i++) {
-        fill_batch(r, (t - 1) * GOLDEN_ROWS + i * (GOLDEN_ROWS / parts), GOLDEN_ROWS / parts);
+    for (size_t i = 0; i < parts && first < end; i++) {
+        fill_batch(r, (t - 1) * GOLDEN_ROWS + first + i * ((end - first) / parts), (end - first) / parts);
         if (i == parts - 1) zf_pipeline_last(&r->pipeline);
         ok(zf_model_step(&r->model, &r->batch, true, (float)(1 / labels), r->pipeline.loss, &e));
     }
+    if (first == end) ok(zf_pipeline_absent(&r->pipeline, &e));
     ok(zf_pipeline_finish(&r->pipeline, &norm, &e));
     if (t <= GOLDEN_STEPS) {
         r->losses[t] = norm.loss / labels;

@@ -1,6 +1,7 @@
 /* Ranks: threads of this process, each with a device of its own. What they hold in common is the same bits on all of them after every step;
  * all of them together do what one rank does alone, within rounding; and how fast their lanes are changes no bit. */
 #include "bits.h"
+#include "core/pipeline/impl.h"
 #include "kernels/comm_threads.h"
 
 #include <pthread.h>
@@ -18,7 +19,6 @@ struct setting {
     struct hub *hub;
     struct result result[MOST_RANKS];
     uint64_t digest[MOST_RANKS][STEPS + 1][PARTS];
-    uint64_t comm_bytes[MOST_RANKS];
 };
 
 static uint64_t add(uint64_t h, const void *data, size_t n)
@@ -107,23 +107,28 @@ static void validate(struct run *r, const struct setting *a, int rank, uint64_t 
     r->losses[t] += loss;
 }
 
+static void comm_of(struct zf_comm **out, void *hub, int rank, struct zf_device *d)
+{
+    ok(hub_comm(out, hub, rank, d, &e));
+}
+
 static void one_rank(int rank, void *ctx)
 {
     struct setting *a = ctx;
     struct run r;
     run_prepare(&r, a->s, &a->how);
     r.how.jitter += a->how.jitter ? (uint64_t)rank * 1000 : 0;
+    r.how.rank = rank;
+    if (a->hub) r.how.comm = comm_of;
+    r.how.comm_ctx = a->hub;
     run_set_text(&r, a->options);
-    run_start_model(&r);
-    if (a->hub) ok(hub_comm(&r.comm, a->hub, rank, r.device, &e));
-    run_start_pipeline(&r);
+    run_start(&r);
     for (uint64_t t = 1; t <= STEPS; t++) {
         change_at(&r, a->changes, t);
         ranks_step(&r, a, rank, t);
         if (t % 4 == 0) validate(&r, a, rank, t);
         if (a->look) digest(&r, a->digest[rank][t]);
     }
-    a->comm_bytes[rank] = r.pipeline.counts.comm_bytes;
     ok(zf_pipeline_drain(&r.pipeline, &e));
     result_take(&a->result[rank], &r);
     run_close(&r);
@@ -288,13 +293,118 @@ static void test_schedules(void **state)
     source_free(&s);
 }
 
+/* ---- what is exchanged ---- */
+
+struct light {
+    struct setting *a;
+    int rank;
+    const struct zf_pipeline *p;
+    uint8_t was[64][256]; /* the device half before the step */
+};
+
+static size_t others(const struct light *l, const size_t *first)
+{
+    return first[l->a->ranks] - (first[l->rank + 1] - first[l->rank]);
+}
+
+static size_t own(const struct light *l, size_t n)
+{
+    return zf_share(n, l->rank + 1, l->a->ranks) - zf_share(n, l->rank, l->a->ranks);
+}
+
+/* Before a step: what it takes in to begin with. Rows of CPU halves that become visible. */
+static size_t before_step(struct light *l)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < l->p->matrices; i++) {
+        const struct zf_matrix *x = &l->p->matrix[i];
+        memset(l->was[i], 0, sizeof l->was[i]);
+        for (size_t k = 0; k < x->device.rows; k++) l->was[i][x->order[k]] = x->assigned;
+        bool shows = x->shares->stale || (zf_window_shows(&x->window, l->p->step) && zf_is_staged(x));
+        if (shows) bytes += others(l, x->shares->cpu) * x->length * zf_dtype_size(l->p->model->dtype);
+    }
+    return bytes;
+}
+
+/* After it: gradients of the own share from all others, squares, the selected rows' gradients of the other shares; a selection adds one
+ * number a channel, and the state of the channels that it takes from others. */
+static size_t after_step(const struct light *l)
+{
+    size_t all = (size_t)l->a->ranks, bytes = (all - 1) * sizeof(double);
+    for (size_t i = 0; i < l->p->vectors; i++) {
+        size_t n = l->p->vector[i].param->cols;
+        bytes += (own(l, n) * (all - 1) + n - own(l, n)) * sizeof(float);
+    }
+    for (size_t i = 0; i < l->p->matrices; i++) {
+        const struct zf_matrix *x = &l->p->matrix[i];
+        const struct zf_shares *s = x->shares;
+        bytes += own(l, x->channels) * (all - 1) * x->length * sizeof(float) + others(l, s->partial) * sizeof(double);
+        bytes += others(l, s->device) * x->length * zf_dtype_size(l->p->policy.bus);
+        if (x->window.selected != l->p->step) continue;
+        bytes += others(l, s->first) * sizeof(double);
+        for (size_t k = 0; l->p->step > 1 && k < x->device.rows; k++) {
+            uint32_t c = x->order[k];
+            if (!l->was[i][c] && !zf_is_own(l->p, x, c)) bytes += (3 * x->length + 1) * sizeof(float);
+        }
+    }
+    return bytes;
+}
+
+static void light_rank(int rank, void *ctx)
+{
+    struct setting *a = ctx;
+    struct run r;
+    run_prepare(&r, a->s, &a->how);
+    r.how.rank = rank;
+    r.how.comm = comm_of;
+    r.how.comm_ctx = a->hub;
+    run_set_text(&r, a->options);
+    run_start(&r);
+    struct light l = {.a = a, .rank = rank, .p = &r.pipeline};
+    for (uint64_t t = 1; t <= STEPS; t++) {
+        uint64_t from = r.pipeline.counts.comm_bytes;
+        size_t wanted = before_step(&l);
+        run_step(&r, t);
+        wanted += after_step(&l);
+        if (r.pipeline.counts.comm_bytes - from != wanted)
+            fail_msg("%s, step %d: rank %d of %d takes in %llu bytes, not %zu", a->options, (int)t, rank, a->ranks,
+                     (unsigned long long)(r.pipeline.counts.comm_bytes - from), wanted);
+    }
+    run_close(&r);
+}
+
+/* Without a selection only the selected rows' gradients go to all, and what becomes visible: no rank takes in more. */
+static void test_light_gathering(void **state)
+{
+    (void)state;
+    static const char *const options[] = {
+        "strategy zenflow topk_ratio 0.1 update_interval 4 select_interval 4 swap global optimistic no",
+        "strategy zenflow topk_ratio 0.3 update_interval 3 select_interval 1 swap staggered optimistic no cpu_update mean",
+        "strategy zenflow_sync topk_ratio 0.2 update_interval 2 select_interval 2",
+        "strategy gpu_only",
+        "strategy zero_offload",
+        "strategy selected_only topk_ratio 0.2 update_interval 2",
+    };
+    struct source s;
+    source_make(&s, TINY_LLAMA, ROWS * STEPS, 12);
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++) {
+        struct setting a = {
+            .s = &s, .options = options[i], .how = {.dtype = i % 2 ? ZF_BF16 : ZF_F32, .threads = 1}, .ranks = 2 + (int)i % 3};
+        a.hub = hub_new(a.ranks);
+        hub_run(a.ranks, light_rank, &a);
+        hub_free(a.hub);
+    }
+    source_free(&s);
+}
+
 int main(void)
 {
+    struct zf_device *d; /* the libraries' own beginnings, in one thread */
+    ok(zf_device_open(&d, "host", NULL, &e));
+    d->type->close(d);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_every_policy),
-        cmocka_unit_test(test_changes),
-        cmocka_unit_test(test_steps_that_do_not_count),
-        cmocka_unit_test(test_schedules),
+        cmocka_unit_test(test_every_policy), cmocka_unit_test(test_changes),         cmocka_unit_test(test_steps_that_do_not_count),
+        cmocka_unit_test(test_schedules),    cmocka_unit_test(test_light_gathering),
     };
     if (getenv("ZF_TEST")) cmocka_set_test_filter(getenv("ZF_TEST"));
     return cmocka_run_group_tests(tests, NULL, NULL);
