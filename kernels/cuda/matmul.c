@@ -195,22 +195,14 @@ static bool multiply_ex(struct zf_lane *l, const struct zf_matmul_args *a, bool 
                                          (int)a->ldc, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
 }
 
-static enum zf_status keep_error(struct zf_lane *l, const struct zf_err *e)
-{
-    pthread_mutex_lock(&l->lock);
-    if (!l->broken) l->error = *e;
-    l->broken = true;
-    pthread_mutex_unlock(&l->lock);
-    return e->code;
-}
-
 enum zf_status zf_cuda_matmul(struct zf_lane *l, const struct zf_matmul_args *a)
 {
     struct zf_err e;
     bool fused = a->bias && a->type_c == a->type; /* the library adds one of that type alone */
     if (a->k && !l->plans && products_new(l, &e)) {
         zf_cuda_products_free(l);
-        return keep_error(l, &e);
+        zf_queue_fail(&l->queue, &e);
+        return e.code;
     }
     if (a->k && (fused || !a->bias) && multiply_lt(l, a, fused, a->accumulate)) return ZF_OK;
     if (a->bias || !a->k) ZF_TRY(zf_cuda_lane_status(l, zf_cuda_bias_rows(a, l->stream), "matmul"));

@@ -104,6 +104,7 @@ void emu_gemm(bool ta, bool tb, float alpha, const Matrix &a, const Matrix &b, f
 extern "C" {
 cublasStatus_t cublasCreate_v2(cublasHandle_t *h)
 {
+    if (emu_no_device()) return CUBLAS_STATUS_NOT_INITIALIZED;
     *h = new cublasContext();
     return CUBLAS_STATUS_SUCCESS;
 }
@@ -112,6 +113,13 @@ cublasStatus_t cublasGetVersion_v2(cublasHandle_t h, int *version)
     if (!h) return CUBLAS_STATUS_NOT_INITIALIZED;
     if (!version) return CUBLAS_STATUS_INVALID_VALUE;
     *version = CUBLAS_VERSION;
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t cublasGetProperty(libraryPropertyType type, int *value)
+{
+    const int version[] = {CUBLAS_VER_MAJOR, CUBLAS_VER_MINOR, CUBLAS_VER_PATCH};
+    if (!value || type < MAJOR_VERSION || type > PATCH_LEVEL) return CUBLAS_STATUS_INVALID_VALUE;
+    *value = version[type];
     return CUBLAS_STATUS_SUCCESS;
 }
 cublasStatus_t cublasDestroy_v2(cublasHandle_t h)

@@ -33,6 +33,7 @@ struct ncclComm {
     Board *board;
     int rank, nranks;
     std::atomic<int> error{0}, aborted{0};
+    ncclComm *next = nullptr; /* of those that were aborted */
 };
 
 /* ------------------------------------------------------------------ barrier of the ranks */
@@ -240,6 +241,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 }
 ncclResult_t ncclCommInitRank(ncclComm_t *c, int n, ncclUniqueId id, int rank)
 {
+    if (emu_no_device()) return ncclUnhandledCudaError;
     if (!group_depth) return join(c, n, id, rank);
     deferred->push_back([=]() -> ncclResult_t { /* all ranks of a group must join at once */
                                                 joining->emplace_back([=] { join(c, n, id, rank); });
@@ -250,6 +252,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *c, int n, ncclUniqueId id, int rank)
 ncclResult_t ncclCommInitAll(ncclComm_t *c, int n, const int *)
 {
     ncclUniqueId id;
+    if (emu_no_device()) return ncclUnhandledCudaError;
     ncclGetUniqueId(&id);
     std::vector<std::thread> threads;
     std::vector<ncclResult_t> rc((size_t)n, ncclSuccess);
@@ -266,8 +269,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t c)
-{
+{ /* what is under way still looks at it: it stays */
+    static std::atomic<ncclComm *> last;
     c->aborted.store(1);
+    c->next = last.exchange(c);
     return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *e)
