@@ -42,10 +42,10 @@ struct zf_lane {
     struct zf_cuda *device;
     char name[16];
     cudaStream_t stream;
-    cublasHandle_t products;        /* the lane's thread only */
+    cublasHandle_t products; /* the lane's thread only */
     struct zf_cuda_products *plans; /* likewise; NULL: nothing was multiplied yet */
-    cudaEvent_t end;                /* for waiting until the stream has done what it was given */
-    enum zf_phase phase;            /* of the work being done; the lane's thread only */
+    cudaEvent_t end;         /* for waiting until the stream has done what it was given */
+    enum zf_phase phase;     /* of the work being done; the lane's thread only */
     struct zf_queue queue;
     struct zf_marks marks;
 };
@@ -60,7 +60,6 @@ void zf_cuda_enter(struct zf_cuda *c);
 enum zf_status zf_cuda_issue(struct zf_lane *l, const struct zf_work *work, const void *args, size_t size);
 /* From inside work: what CUDA, or who looks at the work, says against it stays in the lane, if it is the first. */
 enum zf_status zf_cuda_lane_status(struct zf_lane *l, cudaError_t code, const char *what);
-enum zf_status zf_cuda_refuse(struct zf_lane *l, const char *op, const char *wrong);
 cudaError_t zf_cuda_drain(struct zf_lane *l); /* the caller waits for the stream */
 enum zf_status zf_cuda_lane_new(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
 void zf_cuda_lane_free(struct zf_lane *l);
@@ -102,9 +101,9 @@ enum zf_status zf_cuda_call(struct zf_lane *l, void (*body)(void *ctx), void *ct
 enum zf_status zf_cuda_comm_open(struct zf_comm **out, struct zf_device *d, const struct zf_comm_world *world, struct zf_err *e);
 #endif
 
-/* matmul.c; on the lane's thread. A lane that multiplies has a workspace of this size, of device memory, from its first product on. */
+/* matmul.c, on the lane's thread: a lane that multiplies has a workspace of this size, of device memory, from its first product on. */
 enum { ZF_CUDA_WORKSPACE = 32 << 20 };
 void zf_cuda_products_free(struct zf_lane *l);
-enum zf_status zf_cuda_matmul(struct zf_lane *l, const struct zf_matmul_args *a);
+enum zf_status zf_cuda_matmul(struct zf_lane *l, const struct zf_matmul_args *a, struct zf_err *e);
 
 #endif

@@ -5,7 +5,7 @@
 
 static enum zf_status run_matmul(struct zf_lane *l, const union zf_work_args *a, struct zf_err *e)
 {
-    return zf_cuda_matmul(l, &a->matmul) ? zf_queue_failed(&l->queue, e) : ZF_OK;
+    return zf_cuda_matmul(l, &a->matmul, e);
 }
 
 static enum zf_status issue_matmul(struct zf_lane *l, const struct zf_matmul_args *a)

@@ -24,14 +24,6 @@ enum zf_status zf_cuda_lane_status(struct zf_lane *l, cudaError_t code, const ch
     return s;
 }
 
-enum zf_status zf_cuda_refuse(struct zf_lane *l, const char *op, const char *wrong)
-{
-    struct zf_err e;
-    zf_fail(&e, ZF_USAGE, NULL, "%s: %s", op, wrong);
-    zf_queue_fail(&l->queue, &e);
-    return ZF_USAGE;
-}
-
 /* By an event that lets the thread sleep: those that wait for a stream by themselves may spin, on a core that the CPU half needs. */
 cudaError_t zf_cuda_drain(struct zf_lane *l)
 {

@@ -13,8 +13,8 @@
 
 /* clang-format off */
 #define ZF_CUBLAS_MAP(X) \
-    X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasSetStream_v2) X(cublasSetWorkspace_v2) X(cublasGemmEx) \
-    X(cublasGetVersion_v2) X(cublasGetProperty)
+    X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasSetStream_v2) X(cublasSetWorkspace_v2) X(cublasGemmEx) X(cublasGetVersion_v2) \
+    X(cublasGetProperty)
 #define ZF_CUBLASLT_MAP(X) \
     X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute) \
     X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) \
@@ -28,7 +28,7 @@ struct zf_cublas {
 #undef X
 };
 
-/* cuBLAS and cuBLASLt, which stay open until the process ends. ZF_IO: what is missing, and which package brings it. Any thread. */
+/* cuBLAS with cuBLASLt, and NCCL: they stay open until the process ends. ZF_IO: what is missing, and which package brings it. Any thread. */
 enum zf_status zf_cuda_cublas(const struct zf_cublas **out, struct zf_err *e);
 
 #ifdef ZF_NCCL
@@ -36,9 +36,8 @@ enum zf_status zf_cuda_cublas(const struct zf_cublas **out, struct zf_err *e);
     X(ncclGetUniqueId) \
     X(ncclCommInitRank) \
     X(ncclCommDestroy) \
-    X(ncclCommAbort) \
-    X(ncclCommGetAsyncError) X(ncclGetErrorString) X(ncclGroupStart) X(ncclGroupEnd) X(ncclReduce) X(ncclReduceScatter) X(ncclBroadcast) \
-        X(ncclAllGather)
+    X(ncclCommAbort) X(ncclCommGetAsyncError) X(ncclGetErrorString) X(ncclGroupStart) X(ncclGroupEnd) X(ncclReduce) X(ncclReduceScatter) \
+        X(ncclBroadcast) X(ncclAllGather)
 
 struct zf_nccl {
 #define X(name) __typeof__(name) *name;

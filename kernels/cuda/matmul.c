@@ -195,19 +195,18 @@ static bool multiply_ex(struct zf_lane *l, const struct zf_matmul_args *a, bool 
                                          (int)a->ldc, CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT) == CUBLAS_STATUS_SUCCESS;
 }
 
-enum zf_status zf_cuda_matmul(struct zf_lane *l, const struct zf_matmul_args *a)
+enum zf_status zf_cuda_matmul(struct zf_lane *l, const struct zf_matmul_args *a, struct zf_err *e)
 {
-    struct zf_err e;
     bool fused = a->bias && a->type_c == a->type; /* the library adds one of that type alone */
-    if (a->k && !l->plans && products_new(l, &e)) {
+    enum zf_status s = a->k && !l->plans ? products_new(l, e) : ZF_OK;
+    if (s) {
         zf_cuda_products_free(l);
-        zf_queue_fail(&l->queue, &e);
-        return e.code;
+        return s;
     }
     if (a->k && (fused || !a->bias) && multiply_lt(l, a, fused, a->accumulate)) return ZF_OK;
-    if (a->bias || !a->k) ZF_TRY(zf_cuda_lane_status(l, zf_cuda_bias_rows(a, l->stream), "matmul"));
+    if (a->bias || !a->k) ZF_TRY(zf_cuda_status(zf_cuda_bias_rows(a, l->stream), "matmul", e));
     if (!a->k) return ZF_OK;
     if (a->bias && !fused && multiply_lt(l, a, false, true)) return ZF_OK;
     if (multiply_ex(l, a, a->accumulate || a->bias)) return ZF_OK;
-    return zf_cuda_refuse(l, "matmul", "cuBLAS refused it");
+    return zf_fail(e, ZF_IO, "matmul", "cuBLAS refused a product of %zu x %zu x %zu", a->m, a->n, a->k);
 }

@@ -45,13 +45,13 @@ static Kind classify(const void *p, size_t n, const char *what)
     return it->second.device < 0 ? PINNED : DEVICE;
 }
 
-bool emu_allocation_of(const void *p, size_t *size, size_t *offset)
+bool emu_allocation_of(const void *p, size_t *size, size_t *offset, int *device)
 {
     Guard g(memory_lock);
     auto it = allocations().upper_bound((uintptr_t)p);
     if (it == allocations().begin()) return false;
     --it;
-    *size = it->second.size, *offset = (uintptr_t)p - it->first;
+    *size = it->second.size, *offset = (uintptr_t)p - it->first, *device = it->second.device;
     return *offset < *size;
 }
 
@@ -121,7 +121,7 @@ static bool forget(void *p, Owner owner, Allocation *was)
 }
 
 static cudaError_t release(void *p, Owner owner)
-{ /* waits for all streams of the device, as the driver does */
+{ /* waits for all streams of the device, as the driver does; other ranks in the process may wait for us */
     Allocation was;
     if (!p) return emu_set_error(emu_sticky());
     emu_sync_device(emu_device());

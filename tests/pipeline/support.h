@@ -29,7 +29,7 @@ static inline bool left_out(size_t i, size_t every)
     return ON_CUDA && i % every && !getenv("ZF_EVERYTHING");
 }
 
-static struct zf_err e;
+static __thread struct zf_err e; /* ranks are threads */
 
 static inline void ok(enum zf_status s)
 {
@@ -131,6 +131,9 @@ struct run_options {
     const char *device; /* NULL: the program's */
     uint64_t jitter;    /* delays in lanes, by this seed */
     bool stochastic;
+    void (*comm)(struct zf_comm **out, void *ctx, int rank, struct zf_device *d); /* NULL: one rank */
+    void *comm_ctx;
+    int rank;
 };
 
 /* A trainer without files: what a step needs. */
@@ -138,6 +141,7 @@ struct run {
     const struct source *s;
     struct zf_options options;
     struct zf_device *device, *host; /* host: NULL, or with ZF_TWO_DEVICES and on a GPU that of the CPU half */
+    struct zf_comm *comm;            /* NULL: one rank */
     struct zf_model model;
     struct zf_pipeline pipeline;
     struct zf_adam_rule rule;
@@ -182,7 +186,8 @@ static inline void run_open_devices(struct run *r)
     const struct run_options *how = &r->how;
     const char *name = how->device ? how->device : ON_CUDA ? "cuda" : "host";
     bool cuda = !strcmp(name, "cuda"), two = cuda || getenv("ZF_TWO_DEVICES") != NULL;
-    struct zf_device_options options = {.threads = how->threads + (two ? 4 : 0), /* enough to be parted */
+    struct zf_device_options options = {.number = how->rank,                     /* of a GPU */
+                                        .threads = how->threads + (two ? 4 : 0), /* enough to be parted */
                                         .part = two ? ZF_PART_COMPUTE : ZF_PART_ALL,
                                         .synchronous = how->synchronous,
                                         .jitter = how->jitter};
@@ -190,6 +195,7 @@ static inline void run_open_devices(struct run *r)
     options.part = cuda ? ZF_PART_BESIDE_GPU : ZF_PART_CPU_HALF;
     options.jitter += how->jitter != 0; /* other delays than the first device's */
     if (two) ok(zf_device_open(&r->host, "host", &options, &e));
+    if (how->comm) how->comm(&r->comm, how->comm_ctx, how->rank, r->device);
 }
 
 static inline void run_start_model(struct run *r)
@@ -205,7 +211,7 @@ static inline void run_start_model(struct run *r)
 static inline void run_start_pipeline(struct run *r)
 {
     struct zf_policy policy = zf_policy_of(&r->options, r->how.dtype, 4);
-    ok(zf_pipeline_open(&r->pipeline, &r->model, r->host, NULL, &policy, &r->rule, &e));
+    ok(zf_pipeline_open(&r->pipeline, &r->model, r->host, r->comm, &policy, &r->rule, &e));
 }
 
 static inline void run_start(struct run *r)
@@ -241,6 +247,7 @@ static inline void run_open_text(struct run *r, const struct source *s, const ch
 static inline void run_close(struct run *r)
 {
     zf_pipeline_close(&r->pipeline);
+    zf_comm_close(r->comm);
     zf_batch_free(&r->batch);
     zf_model_close(&r->model);
     if (r->host) r->host->type->close(r->host);
@@ -304,13 +311,16 @@ static inline struct zf_step_norm run_step_at(struct run *r, uint64_t t, double 
 {
     struct zf_step_norm norm;
     double labels = (double)(GOLDEN_ROWS * (r->s->length - (r->how.packed ? 2 : 1)));
-    size_t parts = r->how.two_micro_batches ? 2 : 1;
+    const struct zf_comm *c = r->comm;
+    size_t first = c ? zf_share(GOLDEN_ROWS, c->rank, c->ranks) : 0, end = c ? zf_share(GOLDEN_ROWS, c->rank + 1, c->ranks) : GOLDEN_ROWS;
+    size_t parts = r->how.two_micro_batches && end - first > 1 ? 2 : 1;
     ok(zf_pipeline_begin(&r->pipeline, rate, false, &e));
-    for (size_t i = 0; i < parts; i++) {
-        fill_batch(r, (t - 1) * GOLDEN_ROWS + i * (GOLDEN_ROWS / parts), GOLDEN_ROWS / parts);
+    for (size_t i = 0; i < parts && first < end; i++) {
+        fill_batch(r, (t - 1) * GOLDEN_ROWS + first + i * ((end - first) / parts), (end - first) / parts);
         if (i == parts - 1) zf_pipeline_last(&r->pipeline);
         ok(zf_model_step(&r->model, &r->batch, true, (float)(1 / labels), r->pipeline.loss, &e));
     }
+    if (first == end) ok(zf_pipeline_absent(&r->pipeline, &e));
     ok(zf_pipeline_finish(&r->pipeline, &norm, &e));
     if (t <= GOLDEN_STEPS) {
         r->losses[t] = norm.loss / labels;
