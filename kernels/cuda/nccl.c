@@ -1,10 +1,9 @@
 /* Ranks on GPUs: NCCL, in the stream of the lane. Shares of one size are its own collectives; others are a group of one a rank. */
-#include "kernels/comm.h"
+#include "kernels/comm/jobs.h"
 #include "kernels/cuda/cuda.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { GROUP = 512 }; /* operations that are given at once at most */
 
@@ -12,6 +11,8 @@ struct nccl_comm {
     struct zf_comm head;
     const struct zf_nccl *nccl;
     ncclComm_t comm;
+    struct zf_cuda *device;
+    struct zf_comm_jobs jobs;
     atomic_bool aborted;
     pthread_mutex_t lock; /* over error */
     struct zf_err error;  /* code ZF_OK: none */
@@ -65,75 +66,46 @@ static ncclResult_t part(struct nccl_comm *c, const struct zf_comm_rows *x, int 
                : c->nccl->ncclBroadcast(of.at, of.at, of.count, of.type, rank, c->comm, s);
 }
 
-/* A collective on its way through the lane, with copies of what the caller's list says. */
-struct collective {
-    struct nccl_comm *comm;
-    bool sum;
-    size_t count;
-    struct zf_comm_rows list[];
-};
-
-static void give(const struct collective *x, cudaStream_t s)
+/* By the lane's thread. */
+static enum zf_status give(struct nccl_comm *c, struct zf_lane *l, bool sum, const struct zf_comm_rows *list, size_t count)
 {
-    struct nccl_comm *c = x->comm;
     const struct zf_nccl *n = c->nccl;
+    if (atomic_load(&c->aborted)) return ZF_IO;
     ncclResult_t code = n->ncclGroupStart(), ended;
     unsigned given = 0;
-    for (size_t i = 0; i < x->count && code == ncclSuccess; i++) {
-        const struct zf_comm_rows *rows = &x->list[i];
-        bool all = even(rows, c->head.ranks);
-        if (x->sum && rows->type != ZF_F32 && rows->type != ZF_F64) code = ncclInvalidArgument;
+    for (size_t i = 0; i < count && code == ncclSuccess; i++) {
+        bool all = even(&list[i], c->head.ranks);
+        if (sum && list[i].type != ZF_F32 && list[i].type != ZF_F64) code = ncclInvalidArgument;
         for (int r = 0; r < (all ? 1 : c->head.ranks) && code == ncclSuccess; r++) {
             if (++given % GROUP == 0) {
                 code = n->ncclGroupEnd();
                 if (code == ncclSuccess) code = n->ncclGroupStart();
-                if (code != ncclSuccess) {
-                    note(c, code, "a group");
-                    return;
-                }
+                if (code != ncclSuccess) return note(c, code, "a group");
             }
-            code = all ? whole(c, rows, x->sum, s) : part(c, rows, r, x->sum, s);
+            code = all ? whole(c, &list[i], sum, l->stream) : part(c, &list[i], r, sum, l->stream);
         }
     }
     ended = n->ncclGroupEnd();
-    note(c, code != ncclSuccess ? code : ended, x->sum ? "a sum over ranks" : "a gathering from ranks");
+    return note(c, code != ncclSuccess ? code : ended, sum ? "a sum over ranks" : "a gathering from ranks");
 }
 
-/* On the lane's thread, in its place among the lane's other work; always, as it owns its list. What goes wrong is the communicator's. */
-static enum zf_status run(struct zf_lane *l, const union zf_work_args *a, struct zf_err *e)
+static enum zf_status run_exchange(struct zf_lane *l, const union zf_work_args *a, struct zf_err *e)
 {
-    struct collective *x = a->call.ctx;
-    if (!zf_queue_failed(&l->queue, e) && !atomic_load(&x->comm->aborted)) {
-        zf_marks_begin(&l->marks);
-        give(x, l->stream);
-        zf_marks_op(&l->marks, ZF_WORK_call, l->phase, a);
-    }
-    free(x);
-    return ZF_OK;
+    struct zf_comm_job *j = a->call.ctx;
+    struct nccl_comm *c = (struct nccl_comm *)j->comm;
+    enum zf_status s = give(c, l, j->sum, j->list, j->count);
+    zf_comm_job_done(&c->jobs, j);
+    if (!s) return ZF_OK;
+    return zf_comm_failed(&c->head, e) ? e->code : zf_fail(e, s, "NCCL", "an exchange with the other ranks was given up");
 }
 
 static enum zf_status issue(struct zf_comm *head, struct zf_lane *l, bool sum, const struct zf_comm_rows *list, size_t count)
 {
-    static const struct zf_work work = {.run = run, .always = true, .kind = ZF_WORK_call};
+    static const struct zf_work work = {.run = run_exchange, .kind = ZF_WORK_call};
     struct nccl_comm *c = (struct nccl_comm *)head;
-    size_t shares = (size_t)head->ranks + 1, bytes = count * (sizeof *list + shares * sizeof *list->first);
-    if (atomic_load(&c->aborted)) return ZF_IO;
-    struct collective *x = malloc(sizeof *x + bytes);
-    if (!x) {
-        struct zf_err e;
-        zf_fail_memory(&e, "what goes to other ranks");
-        zf_queue_fail(&l->queue, &e);
-        return ZF_MEMORY;
-    }
-    *x = (struct collective){c, sum, count};
-    size_t *first = (size_t *)(void *)&x->list[count];
-    for (size_t i = 0; i < count; i++, first += shares) {
-        memcpy(first, list[i].first, shares * sizeof *first);
-        x->list[i] = list[i];
-        x->list[i].first = first;
-    }
-    zf_cuda_issue(l, &work, &(struct zf_call_args){NULL, x}, sizeof(struct zf_call_args));
-    return ZF_OK;
+    struct zf_comm_job *j = zf_comm_job_new(&c->jobs, head, sum, list, count);
+    if (!j) return ZF_MEMORY;
+    return zf_cuda_issue(l, &work, &(struct zf_call_args){NULL, j}, sizeof(struct zf_call_args));
 }
 
 static enum zf_status reduce_scatter(struct zf_comm *c, struct zf_lane *l, const struct zf_comm_rows *list, size_t count)
@@ -168,6 +140,7 @@ static void abort_all(struct zf_comm *head)
     pthread_mutex_lock(&c->lock);
     if (!c->error.code) zf_fail(&c->error, ZF_IO, "NCCL", "an exchange with the other ranks was given up");
     pthread_mutex_unlock(&c->lock);
+    zf_cuda_enter(c->device);
     c->nccl->ncclCommAbort(c->comm);
 }
 
@@ -175,6 +148,7 @@ static void close_comm(struct zf_comm *head)
 {
     struct nccl_comm *c = (struct nccl_comm *)head;
     if (c->comm && !atomic_load(&c->aborted)) c->nccl->ncclCommDestroy(c->comm);
+    zf_comm_jobs_free(&c->jobs);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -193,10 +167,13 @@ enum zf_status zf_cuda_comm_open(struct zf_comm **out, struct zf_device *d, cons
     if (!c) return zf_fail_memory(e, "what goes to other ranks");
     c->head = (struct zf_comm){&type, world->rank, world->ranks};
     c->nccl = nccl;
+    c->device = (struct zf_cuda *)d;
     pthread_mutex_init(&c->lock, NULL);
-    enum zf_status s = zf_cuda_status(cudaSetDevice(((struct zf_cuda *)d)->number), "the device", e);
-    if (!s) code = nccl->ncclCommInitRank(&c->comm, world->ranks, id, world->rank);
-    if (!s && code != ncclSuccess)
+    zf_comm_jobs_init(&c->jobs);
+    enum zf_status s = ZF_OK;
+    zf_cuda_enter(c->device);
+    code = nccl->ncclCommInitRank(&c->comm, world->ranks, id, world->rank);
+    if (code != ncclSuccess)
         s = zf_fail(e, ZF_IO, "NCCL", "rank %d of %d does not find the others: %s; NCCL_DEBUG=INFO in the environment says more",
                     world->rank, world->ranks, nccl->ncclGetErrorString(code));
     if (s)
