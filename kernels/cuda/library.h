@@ -36,9 +36,8 @@ enum zf_status zf_cuda_cublas(const struct zf_cublas **out, struct zf_err *e);
     X(ncclGetUniqueId) \
     X(ncclCommInitRank) \
     X(ncclCommDestroy) \
-    X(ncclCommAbort) \
-    X(ncclCommGetAsyncError) X(ncclGetErrorString) X(ncclGroupStart) X(ncclGroupEnd) X(ncclReduce) X(ncclReduceScatter) X(ncclBroadcast) \
-        X(ncclAllGather)
+    X(ncclCommAbort) X(ncclCommGetAsyncError) X(ncclGetErrorString) X(ncclGroupStart) X(ncclGroupEnd) X(ncclReduce) X(ncclReduceScatter) \
+        X(ncclBroadcast) X(ncclAllGather)
 
 struct zf_nccl {
 #define X(name) __typeof__(name) *name;
