@@ -80,6 +80,13 @@ enum zf_status zf_device_probe(struct zf_device_info *found, const char *name, c
     return t->probe ? t->probe(o ? o : &defaults, found, e) : ZF_OK;
 }
 
+bool zf_device_room(const char *name, size_t *left, size_t *all)
+{
+    const struct zf_device_type *t = find(name);
+    *left = *all = 0;
+    return t && t->room && t->room(left, all);
+}
+
 bool zf_device_survey(const char *name, struct zf_device_info *out)
 {
     const struct zf_device_type *t = find(name);

@@ -108,6 +108,7 @@ struct zf_device_options {
 };
 
 struct zf_device_info {
+    char bus[32];                   /* cuda: where the GPU is, "00000000:3b:00.0" */
     char description[256];          /* "2 threads, avx512+amx, oneDNN 2.6.3 (avx512_core_amx_bf16)" */
     char isa[32];                   /* which path own kernels take */
     char products[64];              /* library and version of matrix products, with what it dispatches to: part of what "same bits" means */
@@ -117,6 +118,8 @@ struct zf_device_info {
     bool bf16_products;             /* the hardware multiplies bf16 */
     size_t total_bytes, free_bytes; /* memory of the device; 0 = not known */
     size_t bytes[ZF_MEM_TAGS], peak_bytes; /* allocated now, by tag; the most there was */
+    size_t own[ZF_MEM_TAGS], own_peak;     /* of those what lies in memory of the device's own; zeros: it has none */
+    size_t locked, unlocked;               /* cuda: of pinned memory; unlocked: the system refused to pin it, and copies are slower */
 };
 
 struct zf_ops;
@@ -136,12 +139,21 @@ struct zf_device_type {
     /* May be NULL: it can always be opened. Whether it could be: else what is missing, and what to do. *found: there is one (its
      * description), if it can be opened or not. */
     enum zf_status (*probe)(const struct zf_device_options *o, struct zf_device_info *found, struct zf_err *e);
+    /* May be NULL: it has no memory of its own. What is left of it for this program, and all of it, before the device is opened (with its
+     * defaults). false: it cannot be told. */
+    bool (*room)(size_t *left, size_t *all);
     void (*close)(struct zf_device *d);                            /* all lanes, events and memory must have been freed */
     void (*info)(struct zf_device *d, struct zf_device_info *out); /* d NULL: what it would be, opened with its defaults; isa is empty */
 
     enum zf_status (*alloc)(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,
                             struct zf_err *e);  /* 64-aligned, zeroed */
-    void (*free)(struct zf_device *d, void *p); /* NULL is fine */
+    void (*free)(struct zf_device *d, void *p); /* NULL is fine; no work that was issued uses it any more */
+    /* May be NULL, all three. Takes so many bytes of that kind, all in all, of which parts are given out from here on; ZF_MEMORY: the
+     * device has fewer. Gives back of these blocks what no part is given out of: how many bytes of the device's own. Whether the device
+     * fails at everything from here on. */
+    enum zf_status (*reserve)(struct zf_device *d, enum zf_memory_kind kind, size_t bytes, struct zf_err *e);
+    size_t (*trim)(struct zf_device *d);
+    bool (*lost)(struct zf_device *d);
 
     /* May be NULL. Of a device of ZF_PART_COMPUTE: whether there is a CPU half that needs its threads (so it is at first), or nobody does.
      * Any thread, also while lanes work. */
@@ -200,6 +212,9 @@ enum zf_status zf_device_open(struct zf_device **out, const char *name, const st
 
 /* Whether zf_device_open would open it. ZF_USAGE: what is missing on this machine, and what to do. */
 enum zf_status zf_device_probe(struct zf_device_info *found, const char *name, const struct zf_device_options *o, struct zf_err *e);
+
+/* What is left of the own memory of the backend called `name`, and all of it. false: it has none. */
+bool zf_device_room(const char *name, size_t *left, size_t *all);
 
 /* What the backend called `name` would be on this machine, without opening it: threads, products, memory. false: there is none. */
 bool zf_device_survey(const char *name, struct zf_device_info *out);

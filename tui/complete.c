@@ -221,9 +221,14 @@ static void add_commands(struct typed *t)
 
 static void complete_one_word(struct typed *t, const struct zf_command_row *row)
 {
+    char word[64];
     switch (row->arguments) {
     case ZF_ARGS_PATTERN: add_options(t, false, NULL); break;
     case ZF_ARGS_NAME: complete_name(t, row); break;
+    case ZF_ARGS_SWITCH:
+        snprintf(word, sizeof word, "%.*s", (int)strlen(row->usage) - 2, row->usage + 1);
+        add(t, word);
+        break;
     case ZF_ARGS_MATRIX:
         for (size_t i = 0; t->h && i < t->h->matrices; i++)
             if (t->h->matrix[i].name && is_plain_name(t->h->matrix[i].name)) add(t, t->h->matrix[i].name);

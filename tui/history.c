@@ -135,12 +135,35 @@ static bool take_step(struct zf_history *h, const json_t *line)
     return zf_history_numbers(h, &l, true);
 }
 
+static const struct {
+    const char *name;
+    enum zf_series_id id;
+} gpu_fields[ZF_GPU_FIELDS] = {
+    {"utilization", ZF_SERIES_GPU_UTILIZATION},   {"memory_used", ZF_SERIES_GPU_MEMORY}, {"power_w", ZF_SERIES_GPU_POWER},
+    {"temperature_c", ZF_SERIES_GPU_TEMPERATURE}, {"pcie_rx", ZF_SERIES_GPU_RX},         {"pcie_tx", ZF_SERIES_GPU_TX}};
+
 static bool take_gpu(struct zf_history *h, const json_t *line)
 {
     struct zf_number_line l;
+    bool changed = false;
     read_numbers(&l, line, "gpu");
     l.has_step = false;
-    return l.index == 0 && zf_history_numbers(h, &l, false);
+    if (l.index != 0) return false;
+    const json_t *refused = json_object_get(line, "refused");
+    for (int i = 0; i < ZF_GPU_FIELDS; i++) {
+        const char *why = json_string_value(json_object_get(refused, gpu_fields[i].name));
+        if (!why) why = "";
+        changed |= strncmp(h->refused[i], why, sizeof h->refused[i] - 1) != 0;
+        snprintf(h->refused[i], sizeof h->refused[i], "%s", why);
+    }
+    return zf_history_numbers(h, &l, false) || changed;
+}
+
+const char *zf_history_refused(const struct zf_history *h, enum zf_series_id id)
+{
+    for (int i = 0; i < ZF_GPU_FIELDS; i++)
+        if (gpu_fields[i].id == id && h->refused[i][0]) return h->refused[i];
+    return NULL;
 }
 
 static bool take_valid(struct zf_history *h, const json_t *line)

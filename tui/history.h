@@ -135,6 +135,8 @@ struct zf_history_own {
     size_t late_size, late_room;
 };
 
+enum { ZF_GPU_FIELDS = 6 };
+
 struct zf_history {
     /* start */
     char *model, *device, *strategy;
@@ -163,6 +165,7 @@ struct zf_history {
     } saved;
     double *norm; /* of the newest `norms` line, by matrix */
     uint64_t norm_step;
+    char refused[ZF_GPU_FIELDS][48]; /* why a GPU does not tell a figure; empty: it does, or nobody has asked */
     bool ended;
     char end_reason[16];
     uint64_t parsed, bad;     /* lines that needed a parser for JSON; that were none */
@@ -191,6 +194,7 @@ bool zf_history_copy(struct zf_history *to, const struct zf_history *from);
 
 /* Sizes, options as text: "" if there is none. */
 const char *zf_history_option(const struct zf_history *h, const char *name, char *buffer, size_t size);
+const char *zf_history_refused(const struct zf_history *h, enum zf_series_id id); /* NULL: it is not a figure that a GPU keeps to itself */
 const struct zf_series *zf_history_series(const struct zf_history *h, enum zf_series_id id);
 /* Seconds that are left, by the newest steps; below 0: not known. */
 double zf_history_eta(const struct zf_history *h);

@@ -2,8 +2,6 @@
 
 #include <stdlib.h>
 
-enum { SLAB = 16 << 20 };
-
 void zf_chunks_init(struct zf_chunks *c, struct zf_device *d, size_t bytes)
 {
     *c = (struct zf_chunks){.device = d, .bytes = bytes};
@@ -28,7 +26,7 @@ void zf_chunks_shrink(struct zf_chunks *c)
 
 static size_t per_slab(const struct zf_chunks *c)
 {
-    return c->bytes >= SLAB ? 1 : SLAB / c->bytes;
+    return c->bytes >= ZF_CHUNKS_SLAB ? 1 : ZF_CHUNKS_SLAB / c->bytes;
 }
 
 static bool grow_list(void ***list, size_t *room, size_t need)

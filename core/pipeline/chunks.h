@@ -8,6 +8,8 @@
 
 #include "kernels/device.h"
 
+enum { ZF_CHUNKS_SLAB = 16 << 20 }; /* bytes that are taken at once, but for pieces that are larger */
+
 struct zf_chunks {
     struct zf_device *device;
     size_t bytes; /* of a piece */

@@ -1,6 +1,7 @@
 #include "core/pipeline/measure.h"
 
 #include "core/pipeline/pipeline.h"
+#include "kernels/ops.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -137,6 +138,29 @@ static size_t slots(const struct zf_params *params, const struct zf_policy *p, e
     return multiply(most, chunk);
 }
 
+/* Scores, norms, lists of rows; per matrix its order and the second moments by which its rows move. */
+static void measure_other(struct zf_pipeline_sizes *out, const struct zf_params *params, size_t channels, size_t squares, size_t most)
+{
+    size_t sums = multiply(channels, 2 * sizeof(double)), lists = multiply(most, 2 * sizeof(uint32_t));
+    out->device_other = add(add(multiply(squares, sizeof(double)), sizeof(double) + sizeof(struct zf_step_norm)), add(sums, lists));
+    out->pinned_other = add(add(sums, lists), sizeof(struct zf_step_norm));
+    out->blocks = 2 * ZF_RING + 8;
+    for (size_t i = 0; i < params->count; i++) {
+        const struct zf_param *q = &params->list[i];
+        if (q->frozen) continue;
+        out->blocks += q->matrix ? 8 : 4;
+        if (!q->matrix) continue;
+        out->device_other = add(out->device_other, add(multiply(q->rows, 2 * sizeof(uint32_t)), multiply(q->cols, sizeof(float))));
+        out->pinned_other = add(out->pinned_other, multiply(add(q->rows, q->cols), sizeof(float)));
+    }
+}
+
+static size_t slabs(size_t slots, size_t chunk)
+{
+    size_t each = chunk >= ZF_CHUNKS_SLAB ? chunk : ZF_CHUNKS_SLAB / chunk * chunk;
+    return slots > SIZE_MAX - each ? SIZE_MAX : (slots + each - 1) / each * each;
+}
+
 /* What ranks exchange with, beside the rest (ranks.c). */
 static size_t exchange(size_t channels, size_t most, size_t longest, size_t columns, int ranks)
 {
@@ -152,8 +176,9 @@ void zf_pipeline_measure_rank(struct zf_pipeline_sizes *out, const struct zf_par
     for (size_t i = 0; i < params->count; i++) {
         const struct zf_param *q = &params->list[i];
         if (q->frozen) continue;
-        size_t device = q->matrix ? zf_policy_quota(policy, q->rows) : 1, cpu = q->matrix ? cpu_rows(q, policy, ranks) : 0;
-        out->device_state = add(out->device_state, add(multiply(multiply(device, q->cols), masters + 2 * sizeof(float)), 4 * device));
+        size_t device = q->matrix ? zf_policy_quota(policy, q->rows) : 1, cpu = q->matrix ? cpu_rows(q, policy, ranks) : 0,
+               own = q->matrix && device == q->rows ? 0 : masters; /* a half that is all of it has its masters where they were read to */
+        out->device_state = add(out->device_state, add(multiply(multiply(device, q->cols), own + 2 * sizeof(float)), 4 * device));
         out->cpu_state = add(out->cpu_state, add(multiply(multiply(cpu, q->cols), 3 * sizeof(float)), 4 * cpu));
         squares += (q->rows * q->cols + ZF_SQUARES_CHUNK - 1) / ZF_SQUARES_CHUNK + (size_t)(ranks - 1); /* of each share */
         if (!q->matrix) continue;
@@ -168,6 +193,8 @@ void zf_pipeline_measure_rank(struct zf_pipeline_sizes *out, const struct zf_par
                                      ZF_COLUMN_PARTS * longest * sizeof(double));
     out->device_staging = add(out->device_staging, multiply(2 * ZF_RING, zf_pipeline_piece_bytes(longest)));
     out->slots = slots(params, policy, dtype, zf_pipeline_chunk_bytes(longest), ranks);
+    out->slabs = slabs(out->slots, zf_pipeline_chunk_bytes(longest));
+    measure_other(out, params, channels, squares, most);
     if (ranks > 1) out->other = add(out->other, exchange(channels, most, longest, columns, ranks));
 }
 

@@ -12,7 +12,10 @@ struct zf_pipeline_sizes {
     size_t cpu_state;      /* masters, moments, counts of the CPU half */
     size_t slots;          /* most that gradients, sums and rows on their way take at once, in pinned memory */
     size_t device_staging; /* rings between the lanes */
-    size_t other;          /* lists, scores, second moments, statistics */
+    size_t other;          /* lists, scores, second moments, statistics: all of it; of that, but for plain host memory: */
+    size_t device_other, pinned_other;
+    size_t slabs;  /* what slots take, as it is taken */
+    size_t blocks; /* of device memory, so many at most */
 };
 
 void zf_pipeline_measure(struct zf_pipeline_sizes *out, const struct zf_params *params, const struct zf_policy *policy,

@@ -80,7 +80,8 @@ struct zf_state {
     struct zf_state_copies {
         struct zf_copy *list;
         size_t count;
-    } copies[3]; /* of a copy: for the lanes */
+    } copies[3];       /* of a copy: for the lanes */
+    void *const *kept; /* all rows of each piece, in host memory; NULL: they lie where they lie. Not freed with it */
     /* scratch */
     const struct zf_state_part *slots_of;
     uint32_t *slot;         /* of each channel of that matrix: its row in the device half, then in the CPU half */

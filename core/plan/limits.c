@@ -60,7 +60,8 @@ size_t zf_memory_oom_kills(const char *root)
 
 void zf_memory_limits_read(struct zf_memory_limits *out, const char *root, size_t memory_limit)
 {
-    *out = (struct zf_memory_limits){.cgroup = SIZE_MAX, .option = SIZE_MAX, .address = SIZE_MAX};
+    *out = (struct zf_memory_limits){
+        .cgroup = SIZE_MAX, .option = SIZE_MAX, .address = SIZE_MAX, .device = SIZE_MAX, .device_total = SIZE_MAX};
     out->available = read_kilobytes(root, "proc/meminfo", "MemAvailable", SIZE_MAX);
     out->resident = read_kilobytes(root, "proc/self/status", "VmRSS", 0);
     zf_cgroup_walk(root, "memory", take_tightest, out);

@@ -32,6 +32,42 @@ static size_t at_least_one(size_t n)
     return n ? n : 1;
 }
 
+/* Of a GPU: CUDA's own beside what is planned, as kernels that are loaded when they are needed. */
+#define DEVICE_OTHER ((size_t)64 << 20)
+/* A piece in which weights are read, at a time when little else is there; what is lost at the end of a block. */
+enum { READING = 2 << 20, BLOCK_LOSS = 256, OTHER_BLOCKS = 8 };
+enum { PRODUCTS = 32 << 20 }; /* the workspace of the lane that multiplies */
+/* Pinned: of each lane a piece, over which copies from and to ordinary memory go. */
+enum { LANES = 3, LANE_PIECE = 4 << 20 };
+
+/* What lies in a GPU's memory of what was planned, and what the host keeps. */
+static void part(struct zf_memory_plan *p, const struct zf_memory_request *r, size_t batch)
+{
+    static const enum zf_plan_row whole[] = {ZF_PLAN_WEIGHTS,     ZF_PLAN_GRADIENTS, ZF_PLAN_MOMENTS,
+                                             ZF_PLAN_ACTIVATIONS, ZF_PLAN_LOGITS,    ZF_PLAN_CACHE};
+    const struct zf_pipeline_sizes *h = &r->halves;
+    for (size_t i = 0; i < sizeof whole / sizeof *whole; i++) {
+        p->device[whole[i]] = p->bytes[whole[i]];
+        p->bytes[whole[i]] = 0;
+    }
+    p->device[ZF_PLAN_BATCH] = batch;
+    p->device[ZF_PLAN_OTHER] = PRODUCTS;
+    p->bytes[ZF_PLAN_BATCH] -= batch;
+    p->pinned = 2 * batch;
+    if (r->training) {
+        p->device[ZF_PLAN_MOMENTS] = h->device_state;
+        p->device[ZF_PLAN_SLOTS] = h->device_staging;
+        p->device[ZF_PLAN_OTHER] = add(PRODUCTS, h->device_other);
+        p->bytes[ZF_PLAN_CPU_HALF] = h->cpu_state;
+        p->bytes[ZF_PLAN_SLOTS] = h->slabs;
+        p->bytes[ZF_PLAN_OTHER] = add(OTHER_BYTES + LANES * LANE_PIECE, h->other > h->device_other ? h->other - h->device_other : 0);
+        p->pinned = add(p->pinned, add(add(h->slabs, h->pinned_other), LANES * LANE_PIECE));
+    }
+    for (int i = 0; i < ZF_PLAN_ROWS; i++) p->device_total = add(p->device_total, p->device[i]);
+    p->device_blocks = add(p->device_total, READING + (OTHER_BLOCKS + h->blocks) * BLOCK_LOSS);
+    p->device_total = add(p->device_blocks, DEVICE_OTHER);
+}
+
 static void plan_for(struct zf_memory_plan *p, const struct zf_memory_request *r, size_t micro_batch, size_t row)
 {
     *p = (struct zf_memory_plan){.tokens = multiply(micro_batch, row), .micro_batch = micro_batch, .recompute = r->recompute};
@@ -57,7 +93,13 @@ static void plan_for(struct zf_memory_plan *p, const struct zf_memory_request *r
     p->bytes[ZF_PLAN_BATCH] = add(w.batch, r->loaders ? multiply(r->loaders, zf_loader_bytes(p->tokens)) : 0);
     p->bytes[ZF_PLAN_DATA] = r->data_bytes;
     p->bytes[ZF_PLAN_OTHER] = add(OTHER_BYTES, h->other);
+    if (r->apart) part(p, r, w.batch / 3);
     for (int i = 0; i < ZF_PLAN_ROWS; i++) p->total = add(p->total, p->bytes[i]);
+}
+
+bool zf_memory_plan_fits(const struct zf_memory_plan *p, const struct zf_memory_request *r, size_t limit)
+{
+    return p->total <= limit && (!r->apart || p->device_total <= r->device_limit);
 }
 
 /* The largest count of sequences from `most` down whose plan fits; at least 1. */
@@ -65,7 +107,7 @@ static void plan_largest(struct zf_memory_plan *p, const struct zf_memory_reques
 {
     for (size_t n = at_least_one(most);; n--) {
         plan_for(p, r, n, row);
-        if (n == 1 || p->total <= limit) return;
+        if (n == 1 || zf_memory_plan_fits(p, r, limit)) return;
     }
 }
 
@@ -88,7 +130,7 @@ static size_t longest_row(const struct zf_memory_request *r, size_t limit)
     while (fails - fits > 1) {
         size_t middle = fits + (fails - fits) / 2;
         plan_for(&p, r, 1, middle);
-        *(p.total <= limit ? &fits : &fails) = middle;
+        *(zf_memory_plan_fits(&p, r, limit) ? &fits : &fails) = middle;
     }
     return fits >= 32 ? fits - fits % 16 : fits;
 }
@@ -103,18 +145,18 @@ static void append(char *text, size_t size, const char *fmt, ...)
     va_end(ap);
 }
 
-static void append_biggest(char *text, size_t size, const struct zf_memory_plan *p)
+static void append_biggest(char *text, size_t size, const size_t rows[ZF_PLAN_ROWS], int most)
 {
     bool used[ZF_PLAN_ROWS] = {false};
     char bytes[32];
-    for (int k = 0; k < 3; k++) {
+    for (int k = 0; k < most; k++) {
         int best = 0;
         for (int i = 1; i < ZF_PLAN_ROWS; i++)
-            if (used[best] || (!used[i] && p->bytes[i] > p->bytes[best])) best = i;
+            if (used[best] || (!used[i] && rows[i] > rows[best])) best = i;
         used[best] = true;
-        if (!p->bytes[best]) break;
+        if (!rows[best]) break;
         append(text, size, "%s%s %s", k ? ", " : "", zf_plan_row_name((enum zf_plan_row)best),
-               zf_bytes_text(p->bytes[best], bytes, sizeof bytes));
+               zf_bytes_text(rows[best], bytes, sizeof bytes));
     }
 }
 
@@ -125,10 +167,16 @@ static size_t largest_that_fits(struct zf_memory_plan *p, const struct zf_memory
     while (fails - fits > 1) {
         size_t middle = fits + (fails - fits) / 2;
         plan_for(p, r, middle, row);
-        *(p->total <= limit ? &fits : &fails) = middle;
+        *(zf_memory_plan_fits(p, r, limit) ? &fits : &fails) = middle;
     }
     if (fits) plan_for(p, r, fits, row);
     return fits;
+}
+
+/* What another plan needs of the memory that is too little for p. */
+static size_t needs(const struct zf_memory_plan *q, const struct zf_memory_plan *p, size_t limit)
+{
+    return p->total <= limit ? q->device_total : q->total;
 }
 
 /* A smaller micro-batch, or what recomputing makes possible, both of the row that was asked for. false: nothing of the kind. */
@@ -138,14 +186,33 @@ static bool append_same_row(char *text, size_t size, const struct zf_memory_plan
     struct zf_memory_plan q;
     char bytes[32];
     size_t smaller = largest_that_fits(&q, r, p->micro_batch, limit);
-    if (smaller) append(text, size, "; set micro_batch = %zu: that fits with %s", smaller, zf_bytes_text(q.total, bytes, sizeof bytes));
+    if (smaller)
+        append(text, size, "; set micro_batch = %zu: that fits with %s", smaller, zf_bytes_text(needs(&q, p, limit), bytes, sizeof bytes));
     if (r->recompute) return smaller;
     size_t more = largest_that_fits(&q, again, p->micro_batch, limit);
     if (more <= smaller) return smaller;
     append(text, size, smaller ? "; or recompute = yes" : "; set recompute = yes");
     if (more < p->micro_batch) append(text, size, " and micro_batch = %zu", more);
-    append(text, size, ": that fits with %s", zf_bytes_text(q.total, bytes, sizeof bytes));
+    append(text, size, ": that fits with %s", zf_bytes_text(needs(&q, p, limit), bytes, sizeof bytes));
     return true;
+}
+
+/* The first other policy with which the same rows fit. */
+static bool append_choice(char *text, size_t size, const struct zf_memory_plan *p, const struct zf_memory_request *r, bool more,
+                          size_t limit)
+{
+    struct zf_memory_plan q;
+    char bytes[32];
+    for (size_t i = 0; i < r->choice_count; i++) {
+        struct zf_memory_request other = *r;
+        other.halves = r->choices[i].halves;
+        plan_for(&q, &other, p->micro_batch, at_least_one(r->sequence_length));
+        if (!zf_memory_plan_fits(&q, &other, limit)) continue;
+        append(text, size, "; %s %s: that fits with %s", more ? "or" : "set", r->choices[i].text,
+               zf_bytes_text(needs(&q, p, limit), bytes, sizeof bytes));
+        return true;
+    }
+    return false;
 }
 
 /* Found by trying: a smaller micro-batch, recomputing, then a shorter row; else by how much even that is too large. */
@@ -164,32 +231,55 @@ static void append_remedy(char *text, size_t size, const struct zf_memory_plan *
         append(text, size, "; the data alone are more: train on fewer or smaller files");
         return;
     }
-    if (append_same_row(text, size, p, r, &again, l->least)) return;
+    bool same = append_same_row(text, size, p, r, &again, l->least);
+    if (append_choice(text, size, p, r, same, l->least) || same) return;
     size_t shorter = longest_row(r, l->least), longer = r->recompute ? 0 : longest_row(&again, l->least);
     bool recompute = longer > shorter; /* not so with one layer */
     if (recompute) shorter = longer;
     if (shorter) {
         plan_for(&q, recompute ? &again : r, 1, shorter);
         append(text, size, "; set sequence_length = %zu%s%s: that fits with %s", shorter, recompute ? " and recompute = yes" : "",
-               p->micro_batch > 1 || r->micro_batch ? " and micro_batch = 1" : "", zf_bytes_text(q.total, bytes, sizeof bytes));
+               p->micro_batch > 1 || r->micro_batch ? " and micro_batch = 1" : "",
+               zf_bytes_text(needs(&q, p, l->least), bytes, sizeof bytes));
         return;
     }
     plan_for(&q, r, 1, 1);
+    size_t lacks = r->apart && q.device_total > r->device_limit ? q.device_total - r->device_limit : q.total - l->least;
     append(text, size,
            "; %s (%zu bytes) are missing even with micro_batch = 1 and rows of one token: a smaller model or more memory is needed",
-           zf_bytes_text(q.total - l->least, bytes, sizeof bytes), q.total - l->least);
+           zf_bytes_text(lacks, bytes, sizeof bytes), lacks);
+}
+
+/* The host's memory is enough, or is not what is short. */
+static enum zf_status refuse_device(const struct zf_memory_plan *p, const struct zf_memory_request *r, const struct zf_memory_limits *l,
+                                    struct zf_err *e)
+{
+    char text[sizeof e->message] = "", total[32], left[32], all[32], others[32];
+    append(text, sizeof text, "%s needs %s (%zu bytes) of the memory of the GPU, %s, but %s (%zu bytes) are left",
+           r->training ? "training" : "the model", zf_bytes_text(p->device_total, total, sizeof total), p->device_total, l->device_name,
+           zf_bytes_text(r->device_limit, left, sizeof left), r->device_limit);
+    if (l->device_option)
+        append(text, sizeof text, ": memory_limit");
+    else
+        append(text, sizeof text, " of %s: other programs and CUDA have %s", zf_bytes_text(l->device_total, all, sizeof all),
+               zf_bytes_text(l->device_total - l->device, others, sizeof others));
+    append(text, sizeof text, "; the parts: ");
+    append_biggest(text, sizeof text, p->device, ZF_PLAN_ROWS);
+    append(text, sizeof text, " (micro-batches of %zu x %zu tokens)", p->micro_batch, at_least_one(r->sequence_length));
+    append_remedy(text, sizeof text, p, r, l);
+    return zf_fail(e, ZF_MEMORY, NULL, "%s", text);
 }
 
 enum zf_status zf_memory_plan_check(const struct zf_memory_plan *p, const struct zf_memory_request *r, const struct zf_memory_limits *l,
                                     struct zf_err *e)
 {
-    if (p->total <= l->least) return ZF_OK;
+    if (p->total <= l->least) return zf_memory_plan_fits(p, r, l->least) ? ZF_OK : refuse_device(p, r, l, e);
     char text[sizeof e->message] = "", total[32], least[32];
     append(text, sizeof text, "%s needs %s (%zu bytes), but %s (%zu bytes) are left: %s", r->training ? "training" : "the model",
            zf_bytes_text(p->total, total, sizeof total), p->total, zf_bytes_text(l->least, least, sizeof least), l->least, l->least_name);
     if (l->least == l->cgroup && l->cgroup_path[0]) append(text, sizeof text, " of %s", l->cgroup_path);
     append(text, sizeof text, "; the biggest parts: ");
-    append_biggest(text, sizeof text, p);
+    append_biggest(text, sizeof text, p->bytes, 3);
     append(text, sizeof text, " (micro-batches of %zu x %zu tokens)", p->micro_batch, at_least_one(r->sequence_length));
     append_remedy(text, sizeof text, p, r, l);
     return zf_fail(e, ZF_MEMORY, NULL, "%s", text);

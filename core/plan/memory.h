@@ -6,6 +6,7 @@
 #include "core/base/json.h"
 #include "core/model/family.h"
 #include "core/pipeline/measure.h"
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdio.h>
 
@@ -19,6 +20,9 @@ struct zf_memory_limits {
     size_t resident;       /* of this process now */
     size_t least;          /* the smallest of the above */
     const char *least_name;
+    size_t device, device_total; /* a GPU's memory: what is left of it for this program, and all of it; SIZE_MAX: there is no GPU in it */
+    bool device_option;          /* memory_limit leaves so little */
+    char device_name[256];
 };
 
 /* root: "/" ; tests give fake trees (root/proc/meminfo, root/proc/self/cgroup, root/sys/fs/cgroup/...). memory_limit 0: none. */
@@ -43,11 +47,20 @@ enum zf_plan_row {
 };
 
 struct zf_memory_plan {
-    size_t bytes[ZF_PLAN_ROWS];
+    size_t bytes[ZF_PLAN_ROWS]; /* of the host's memory; where the device has its own, without `device` */
     size_t total;
-    size_t tokens;      /* of the largest micro-batch: its sequences times the longest row */
-    size_t micro_batch; /* sequences; chosen here where the option is auto */
+    size_t device[ZF_PLAN_ROWS], device_total; /* of a GPU's: rows, and what else CUDA takes; zeros: the device has no memory of its own */
+    size_t device_blocks;                      /* what is taken of it before the first step: the rows, and what is lost between blocks */
+    size_t pinned;                             /* of `bytes`: to be pinned */
+    size_t tokens;                             /* of the largest micro-batch: its sequences times the longest row */
+    size_t micro_batch;                        /* sequences; chosen here where the option is auto */
     bool recompute;
+};
+
+/* Something that might be changed so that it fits. */
+struct zf_plan_choice {
+    char text[64]; /* "topk_ratio = 0.05" */
+    struct zf_pipeline_sizes halves;
 };
 
 struct zf_memory_request {
@@ -62,8 +75,15 @@ struct zf_memory_request {
     bool recompute;         /* in training: layers keep their inputs only */
     enum zf_dtype dtype;    /* of weights and activations */
     struct zf_pipeline_sizes halves; /* of the policy; zeros: all is the device half's */
+    bool apart;                      /* the device has memory of its own, */
+    size_t device_limit;             /* of which so much is left */
+    const struct zf_plan_choice *choices;
+    size_t choice_count;
 };
 void zf_memory_plan_make(struct zf_memory_plan *out, const struct zf_memory_request *r, size_t limit);
+
+/* Whether it fits: `limit` bytes of the host's memory, and what the request says of a GPU's. */
+bool zf_memory_plan_fits(const struct zf_memory_plan *p, const struct zf_memory_request *r, size_t limit);
 
 /* ZF_MEMORY with the numbers and what would make it fit (a smaller micro_batch, recompute, sequence_length), if total > limits->least. */
 enum zf_status zf_memory_plan_check(const struct zf_memory_plan *p, const struct zf_memory_request *r, const struct zf_memory_limits *l,

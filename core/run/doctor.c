@@ -1,12 +1,13 @@
 /* doctor: what this machine has for training, and what is missing. */
 #include "core/run/check.h"
 
+#include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/plan/memory.h"
 #include "core/run/measure.h"
 #include "kernels/cores.h"
+#include "kernels/cuda/doctor.h"
 
-#include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,12 +64,72 @@ static void half_speed(size_t room)
     d->type->close(d);
 }
 
-static const char *gpu(void)
+/* Copies as training makes them: of pinned memory, and of memory that the system would not pin. */
+static enum zf_status copy_speed(struct zf_device *d, enum zf_memory_kind kind, double speed[2], struct zf_err *e)
 {
-    DIR *d = opendir("/proc/driver/nvidia/gpus");
-    if (!d) return "none (no NVIDIA driver); this version trains on the CPU in any case";
-    closedir(d);
-    return "an NVIDIA driver is there; this version trains on the CPU in any case";
+    enum { BYTES = 64 << 20, TIMES = 4 };
+    const struct zf_device_type *t = d->type;
+    struct zf_lane *l = NULL;
+    void *there = NULL, *here = NULL, *plain = kind == ZF_MEM_PINNED ? NULL : malloc(BYTES);
+    enum zf_status s = t->lane_new(d, "copies", &l, e);
+    if (!s) s = t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_OTHER, BYTES, &there, e);
+    if (!s && kind == ZF_MEM_PINNED) s = t->alloc(d, ZF_MEM_PINNED, ZF_TAG_OTHER, BYTES, &here, e);
+    if (!s && !here && !plain) s = zf_fail_memory(e, "a copy");
+    void *host = plain ? plain : here;
+    if (!s) memset(host, 1, BYTES);
+    for (int down = 0; !s && down < 2; down++) {
+        double best = 0;
+        for (int k = 0; !s && k < TIMES; k++) {
+            double from = zf_clock();
+            s = t->copy(l, down ? host : there, down ? there : host, BYTES);
+            s = s ? zf_lane_refused(d, l, s, "a copy", e) : t->lane_sync(l, e);
+            double took = zf_clock() - from;
+            if (k && took > 0 && (!best || took < best)) best = took; /* the first one warms up */
+        }
+        speed[down] = best > 0 ? BYTES / best : 0;
+    }
+    t->free(d, here);
+    t->free(d, there);
+    if (l) t->lane_free(l);
+    free(plain);
+    return s;
+}
+
+static void gpu_copies(char *missing, size_t size)
+{
+    struct zf_device *d;
+    struct zf_device_info info;
+    struct zf_err e;
+    double pinned[2], plain[2];
+    size_t n = strlen(missing);
+    if (zf_device_open(&d, "cuda", NULL, &e)) {
+        printf("%-14s a run with device = cuda would say: %s%s%s\n", "", e.where, e.where[0] ? ": " : "", e.message);
+        if (!n) snprintf(missing, size, "what device = cuda needs (see above)");
+        return;
+    }
+    enum zf_status s = copy_speed(d, ZF_MEM_PINNED, pinned, &e);
+    if (!s) s = copy_speed(d, ZF_MEM_DEVICE, plain, &e);
+    d->type->info(d, &info);
+    if (s)
+        printf("%-14s not measured: %s\n", "GPU copies", e.message);
+    else
+        printf("%-14s pinned %.1f GB/s up, %.1f GB/s down; not pinned %.1f GB/s up, %.1f GB/s down\n", "GPU copies", pinned[0] / 1e9,
+               pinned[1] / 1e9, plain[0] / 1e9, plain[1] / 1e9);
+    d->type->close(d);
+}
+
+static void gpu(char *missing, size_t size)
+{
+    size_t left, all;
+    if (zf_cuda_doctor) {
+        zf_cuda_doctor(stdout, missing, size);
+        if (zf_device_room("cuda", &left, &all)) gpu_copies(missing, size);
+        return;
+    }
+    bool driver = zf_directory_exists("/proc/driver/nvidia/gpus");
+    printf("%-14s %s; this program was built without the CUDA toolkit and computes on the CPU: with nvcc at hand (gpu_root), `meson setup "
+           "-Dgpu=enabled` makes one that has device = cuda\n",
+           "gpu", driver ? "an NVIDIA driver is there" : "no NVIDIA driver");
 }
 
 static void limit(const char *name, size_t bytes, const char *more)
@@ -82,7 +143,7 @@ static void limit(const char *name, size_t bytes, const char *more)
 
 enum zf_status zf_doctor_run(struct zf_err *e)
 {
-    char cpu[256], text[32];
+    char cpu[256], text[32], missing[1024] = "";
     struct utsname u;
     struct rlimit memlock;
     struct zf_memory_limits l;
@@ -102,14 +163,16 @@ enum zf_status zf_doctor_run(struct zf_err *e)
     zf_memory_limits_read(&l, "/", 0);
     speed(d, info.threads, l.least);
     half_speed(l.least);
-    printf("%-14s %s\n", "gpu", gpu());
+    gpu(missing, sizeof missing);
     limit("memory", l.available, "");
     limit("cgroup", l.cgroup, l.cgroup_path);
     if (!getrlimit(RLIMIT_MEMLOCK, &memlock)) limit("memlock", memlock.rlim_cur == RLIM_INFINITY ? SIZE_MAX : (size_t)memlock.rlim_cur, "");
     uint64_t room = zf_file_room(".");
     if (room < UINT64_MAX) printf("%-14s %s free in this directory\n", "disk", zf_bytes_text(room, text, sizeof text));
-    puts(!strcmp(info.isa, "scalar") ? "missing        AVX2 or AVX-512: training will be slow on this processor"
-                                     : "missing        nothing");
+    if (!strcmp(info.isa, "scalar"))
+        snprintf(missing + strlen(missing), sizeof missing - strlen(missing), "%sAVX2 or AVX-512: training will be slow on this processor",
+                 missing[0] ? "; " : "");
+    printf("%-14s %s\n", "missing", missing[0] ? missing : "nothing");
     d->type->close(d);
     return ZF_OK;
 }

@@ -4,6 +4,7 @@
 #include "core/base/clock.h"
 #include "core/run/choices.h"
 #include "core/run/locate.h"
+#include "core/run/release.h"
 #include "core/run/sample.h"
 #include "core/run/save.h"
 #include "core/run/steer.h"
@@ -31,7 +32,7 @@ static enum zf_status between(struct zf_trainer *t, bool step, struct zf_err *e)
 {
     ZF_TRY(sign_of_life(t, e));
     if (!asked_to_stop(t) && !zf_deadline_over(t, step)) return ZF_OK;
-    ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
+    if (t->model.lane) ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
     return zf_fail(e, ZF_STOPPED, NULL, "a signal or the clock asked to end");
 }
 
@@ -159,6 +160,8 @@ static char *free_name(const struct zf_trainer *t, const char *run)
 
 static enum zf_status write_export(struct zf_trainer *t, struct zf_err *e)
 {
+    char taken[128];
+    ZF_TRY(zf_take_back(t, taken, sizeof taken, e));
     char *run = zf_trainer_place(t), *path = run ? free_name(t, run) : NULL, *folder = run ? zf_path_join(run, "exports") : NULL;
     enum zf_status s = path && folder ? zf_directory_make(folder, 0777, e) : zf_fail_memory(e, "a path");
     if (!s) s = zf_model_export(&t->model, path, t->setup->config_json, t->setup->tokenizer_folder, e);

@@ -22,6 +22,7 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/show.h"
+#include "kernels/cuda/doctor.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -458,6 +459,11 @@ static bool is_run_cfg(const char *name)
     return name[0] == '-' || strchr(name, '/') || (n > 4 && !strcmp(name + n - 4, ".cfg")) || access(name, F_OK) == 0;
 }
 
+static void print_version(void)
+{
+    printf("zenflow-console %s%s\n", ZF_VERSION, zf_cuda_doctor ? "" : " (built without the CUDA toolkit: it computes on the CPU alone)");
+}
+
 static enum zf_status dispatch(int argc, char **argv, struct zf_err *e)
 {
     if (argc < 2) {
@@ -466,7 +472,7 @@ static enum zf_status dispatch(int argc, char **argv, struct zf_err *e)
     }
     struct zf_args all = {argc - 1, argv + 1};
     if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) return print_help(stdout), ZF_OK;
-    if (!strcmp(argv[1], "--version")) return printf("zenflow-console %s\n", ZF_VERSION), ZF_OK;
+    if (!strcmp(argv[1], "--version")) return print_version(), ZF_OK;
     for (size_t i = 1; i < COMMANDS; i++) { /* [0] is that of a run.cfg */
         if (strcmp(argv[1], commands[i].name)) continue;
         struct zf_args rest = {argc - 2, argv + 2};

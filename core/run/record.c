@@ -135,7 +135,7 @@ void zf_record_start(struct zf_trainer *t)
         zf_metrics_write(t->metrics, json_pack("{s:s s:I s:I}", "type", "resume", "step", (json_int_t)t->step, "attempt",
                                                (json_int_t)t->resume->attempt));
 
-    char bytes[32], words[512];
+    char bytes[32], left[32], all[32], words[512];
     const struct zf_setup *s = t->setup;
     zf_plain_text(&t->plain, "zenflow-console %s: %s, %" PRIu64 " parameters, %s, strategy %s on %s (%s)", ZF_VERSION,
                   t->o->path[0] ? t->o->path : zf_family_name(t->model.config.family), (uint64_t)p->parameters,
@@ -149,6 +149,9 @@ void zf_record_start(struct zf_trainer *t)
     if (s->all.layout) zf_plain_text(&t->plain, "template: %s", s->all.layout);
     zf_plain_text(&t->plain, "memory: %s planned for micro-batches of %zu sequence%s, %zu tokens",
                   zf_bytes_text(s->plan.total, bytes, sizeof bytes), s->plan.micro_batch, zf_plural(s->plan.micro_batch), s->plan.tokens);
+    if (s->plan.device_total)
+        zf_plain_text(&t->plain, "gpu memory: %s planned, %s left of %s", zf_bytes_text(s->plan.device_total, bytes, sizeof bytes),
+                      zf_bytes_text(s->limits.device, left, sizeof left), zf_bytes_text(s->limits.device_total, all, sizeof all));
     zf_plain_text(&t->plain, "run: %s, %" PRIu64 " step%s of %" PRId64 " sequence%s", t->run, t->setup->steps, zf_plural(t->setup->steps),
                   t->o->batch_size, zf_plural((uint64_t)t->o->batch_size));
 }
@@ -161,6 +164,10 @@ static uint64_t device_bytes(const struct zf_trainer *t)
     uint64_t sum = 0;
     for (int d = 0; d < 2 && devices[d]; d++) {
         devices[d]->type->info(devices[d], &info);
+        if (info.own_peak) {
+            for (int i = 0; i < ZF_MEM_TAGS; i++) sum += info.own[i];
+            return sum;
+        }
         for (int i = 0; i < ZF_MEM_TAGS; i++)
             if (i != ZF_TAG_CPU_STATE && i != ZF_TAG_SLOTS && i != ZF_TAG_COPIES) sum += info.bytes[i];
     }
@@ -330,8 +337,8 @@ void zf_record_norms(struct zf_trainer *t)
  * for it. */
 static void set_bus(json_t *o, const struct zf_trainer *t, char *text, size_t size)
 {
-    double m, steps = (double)t->watch.sum.steps;
-    zf_pipeline_bus_formula(&t->pipeline, &m);
+    double m = 0, steps = (double)t->watch.sum.steps;
+    if (!t->kept) zf_pipeline_bus_formula(&t->pipeline, &m);
     text[0] = 0;
     if (!t->watch.sum.steps || m <= 0) return;
     double unit = 1 / (m * steps), down = (double)t->watch.sum.d2h_bytes * unit, up = (double)t->watch.sum.h2d_bytes * unit,

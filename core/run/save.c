@@ -3,6 +3,7 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/run/content.h"
+#include "core/run/release.h"
 #include "core/run/resume.h"
 #include "core/run/save_file.h"
 #include "core/run/saves.h"
@@ -42,12 +43,12 @@ static json_t *info_of(struct zf_trainer *t)
     t->device->type->info(t->device, &device);
     json_t *o = json_pack("{s:s s:s s:s s:I s:I s:s s:I s:I s:I s:s*}", "program", "zenflow-console " ZF_VERSION, "run", t->id, "time",
                           zf_time_text(zf_wall_clock(), now, sizeof now), "step", (json_int_t)t->step, "steps", (json_int_t)t->setup->steps,
-                          "dtype", zf_dtype_name(t->model.dtype), "rows", (json_int_t)(t->step * (uint64_t)t->o->batch_size), "journal",
+                          "dtype", zf_dtype_name(t->setup->dtype), "rows", (json_int_t)(t->step * (uint64_t)t->o->batch_size), "journal",
                           (json_int_t)zf_journal_count(t->journal), "metrics", (json_int_t)zf_metrics_size(t->metrics), "run_cfg", options);
     json_t *more = json_pack("{s:o* s:o* s:O* s:o* s:o* s:o* s:{s:s s:s s:s}}", "content", zf_content_of(t->setup), "options",
                              zf_options_json(t->o), "config", t->setup->config_json, "trainer", trainer_facts(t), "session",
-                             zf_session_state(t->session), "pipeline", zf_state_facts(&t->pipeline), "machine", "device",
-                             t->device->type->name, "instructions", device.isa, "products", device.products);
+                             zf_session_state(t->session), "pipeline", t->kept ? zf_kept_facts(t->kept) : zf_state_facts(&t->pipeline),
+                             "machine", "device", t->device->type->name, "instructions", device.isa, "products", device.products);
     bool fine = options && o && more && json_object_get(more, "pipeline") && !json_object_update(o, more);
     free(options);
     json_decref(more);
@@ -113,7 +114,7 @@ static enum zf_status beat(void *trainer, struct zf_err *e)
 
 static enum zf_status write_now(struct zf_trainer *t, struct zf_saving *s, struct zf_err *e)
 {
-    ZF_TRY(zf_state_open(&s->state, &t->pipeline, e));
+    ZF_TRY(t->kept ? zf_kept_state(t->kept, &s->state, e) : zf_state_open(&s->state, &t->pipeline, e));
     ZF_TRY(add_info(t, s, e));
     s->between = beat;
     s->ctx = t;
@@ -161,6 +162,10 @@ static void prepared(struct zf_trainer *t)
 /* *waited: there is no memory for a copy, and it is written already. */
 static enum zf_status start(struct zf_trainer *t, struct zf_saving *s, bool *waited, struct zf_err *e)
 {
+    if (t->kept) { /* nothing alters it */
+        *waited = true;
+        return write_now(t, s, e);
+    }
     enum zf_status failed = zf_state_copy(&s->state, &t->pipeline, &t->save.memory, spare_memory(t), e);
     if (failed == ZF_BUSY) { /* what was prepared is too small after all */
         prepared(t);

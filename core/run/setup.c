@@ -122,6 +122,7 @@ enum zf_status zf_setup_device(struct zf_device_choice *out, enum zf_choice_devi
     const char *name = zf_option_table[ZF_OPT_device].choices[first];
     *out = (struct zf_device_choice){.device = first, .name = name};
     enum zf_status s = zf_device_probe(&found, name, NULL, any ? &why : e);
+    snprintf(out->description, sizeof out->description, "%s", found.description);
     if (!s || !any) return s;
     *out = (struct zf_device_choice){.device = ZF_DEVICE_HOST, .name = zf_option_table[ZF_OPT_device].choices[ZF_DEVICE_HOST]};
     if (found.description[0]) out->ignored = why;
@@ -324,6 +325,52 @@ static void plan_policy(struct zf_setup *s, enum zf_choice_strategy strategy)
     zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
 }
 
+/* What there is: of the host, and of a GPU if it computes. memory_limit counts for each. */
+static void read_limits(struct zf_setup *s)
+{
+    size_t limit = (size_t)s->o->memory_limit, left, all;
+    zf_memory_limits_read(&s->limits, "/", limit);
+    if (s->no_device.code || !zf_device_room(s->device.name, &left, &all)) return;
+    s->limits.device_total = all;
+    s->limits.device_option = limit && limit < left;
+    s->limits.device = s->limits.device_option ? limit : left;
+    snprintf(s->limits.device_name, sizeof s->limits.device_name, "%s", s->device.description);
+}
+
+/* Other policies, which need less of a GPU. */
+static void offer_choices(struct zf_setup *s)
+{
+    static const struct {
+        enum zf_choice_strategy strategy;
+        double ratio; /* 0: as it is */
+        const char *text;
+    } others[] = {{ZF_STRATEGY_ZENFLOW, 0, "strategy = zenflow"},
+                  {ZF_STRATEGY_ZENFLOW, 0.05, "topk_ratio = 0.05"},
+                  {ZF_STRATEGY_ZENFLOW, 0.01, "topk_ratio = 0.01"},
+                  {ZF_STRATEGY_ZERO_OFFLOAD, 0, "strategy = zero_offload"}};
+    bool selects = zf_policy_selects(&s->policy);
+    s->request.choices = s->choice_of_memory;
+    s->request.choice_count = 0;
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        struct zf_options o = *s->o;
+        bool same = others[i].ratio > 0;
+        if (same ? !selects || o.topk_ratio <= others[i].ratio
+                 : (selects ? others[i].strategy == ZF_STRATEGY_ZENFLOW : s->strategy == others[i].strategy))
+            continue;
+        struct zf_plan_choice *c = &s->choice_of_memory[s->request.choice_count++];
+        o.strategy = same ? s->strategy : others[i].strategy;
+        if (same) o.topk_ratio = others[i].ratio;
+        struct zf_policy policy = zf_policy_of(&o, s->dtype, zf_policy_first_interval(&o));
+        snprintf(c->text, sizeof c->text, "%s", others[i].text);
+        zf_pipeline_measure(&c->halves, &s->params, &policy, s->dtype);
+    }
+}
+
+static bool fits(const struct zf_setup *s)
+{
+    return zf_memory_plan_fits(&s->plan, &s->request, s->limits.least);
+}
+
 static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes, struct zf_err *e)
 {
     const struct zf_options *o = s->o;
@@ -336,14 +383,19 @@ static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes
                                             .loaders = 2,
                                             .training = true,
                                             .recompute = o->recompute,
-                                            .dtype = s->dtype};
+                                            .dtype = s->dtype,
+                                            .apart = s->limits.device < SIZE_MAX,
+                                            .device_limit = s->limits.device};
     plan_policy(s, o->strategy == ZF_STRATEGY_AUTO ? ZF_STRATEGY_GPU_ONLY : o->strategy);
-    if (o->strategy == ZF_STRATEGY_AUTO && s->plan.total > s->limits.least) {
+    if (o->strategy == ZF_STRATEGY_AUTO && !fits(s)) {
         struct zf_memory_plan gpu_only = s->plan;
         plan_policy(s, ZF_STRATEGY_ZENFLOW);
-        if (s->plan.total >= gpu_only.total) plan_policy(s, ZF_STRATEGY_GPU_ONLY); /* where both halves share one memory it is no smaller */
+        bool smaller = s->request.apart ? s->plan.device_total < gpu_only.device_total : s->plan.total < gpu_only.total;
+        if (!smaller) plan_policy(s, ZF_STRATEGY_GPU_ONLY); /* where both halves share one memory it is no smaller */
     }
-    return s->rows_only ? ZF_OK : zf_memory_plan_check(&s->plan, &s->request, &s->limits, e);
+    if (s->rows_only) return ZF_OK;
+    if (s->request.apart && !fits(s)) offer_choices(s);
+    return zf_memory_plan_check(&s->plan, &s->request, &s->limits, e);
 }
 
 static enum zf_status split_valid(struct zf_setup *s, struct zf_err *e)
@@ -409,7 +461,7 @@ static enum zf_status read_data(struct zf_setup *s, const volatile int *stop, st
     ZF_TRY(read_choices(s, e));
     ZF_TRY(read_template(&s->prompt, o->prompt_file, e));
     ZF_TRY(read_template(&s->response, o->response_file, e));
-    zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);
+    read_limits(s);
     estimate(s, &o->train, 1, &bytes, &longest);
     estimate(s, &o->valid, 1 + s->choice_count, &bytes, &longest);
     ZF_TRY(plan(s, longest ? longest : s->sequence_length, bytes, e));
@@ -434,7 +486,7 @@ static enum zf_status read_data(struct zf_setup *s, const volatile int *stop, st
     ZF_TRY(zf_setup_steps(s, e));
     size_t held = s->all.bytes + s->valid.bytes + s->choices.bytes; /* a slice holds nothing */
     /* what the data takes is resident by now: it counts in the plan, not once more in what is there */
-    zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);
+    read_limits(s);
     s->limits.least = s->limits.least > SIZE_MAX - held ? SIZE_MAX : s->limits.least + held;
     return plan(s, longest, held, e);
 }

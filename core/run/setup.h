@@ -21,6 +21,7 @@
 struct zf_device_choice {
     enum zf_choice_device device;
     const char *name;      /* of the backend */
+    char description[256]; /* of a GPU; empty: it is none */
     struct zf_err ignored; /* why a GPU that is there is not used; code ZF_OK: there is none, or it is used */
 };
 
@@ -48,10 +49,11 @@ struct zf_setup {
     struct zf_memory_limits limits;
     struct zf_memory_plan plan;
     struct zf_memory_request request;
-    enum zf_choice_strategy strategy; /* the option, `auto` resolved */
-    struct zf_policy policy;          /* what it stands for at the start */
-    double told;                      /* when progress was last told */
-    double data_cpu;                  /* processor seconds that zf_setup_data took */
+    struct zf_plan_choice choice_of_memory[4]; /* what might be changed where it does not fit a GPU */
+    enum zf_choice_strategy strategy;          /* the option, `auto` resolved */
+    struct zf_policy policy;                   /* what it stands for at the start */
+    double told;                               /* when progress was last told */
+    double data_cpu;                           /* processor seconds that zf_setup_data took */
     struct zf_err_list notes;
     struct zf_arena arena;
 };

@@ -1,6 +1,7 @@
 /* The trainer as the session steers it: what a change of options means for its parts, and the commands that only it can do. */
 #include "core/run/steer.h"
 #include "core/run/load.h"
+#include "core/run/release.h"
 #include "core/run/sample.h"
 #include "core/run/save.h"
 #include "core/run/saves.h"
@@ -70,6 +71,7 @@ static enum zf_status check(void *ctx, const struct zf_options *now, const struc
 {
     const struct zf_trainer *t = ctx;
     (void)from;
+    if (t->kept) return zf_fail(e, ZF_DIFFERENT, "set", "the GPU is released; `resume` takes it again");
     if ((uint64_t)wanted->steps > UINT64_MAX / (uint64_t)wanted->batch_size)
         return zf_fail(e, ZF_USAGE, "steps", "%" PRId64 " steps of %" PRId64 " sequences are too many", wanted->steps, wanted->batch_size);
     if (wanted->strategy == ZF_STRATEGY_AUTO && now->strategy != ZF_STRATEGY_AUTO)
@@ -111,7 +113,7 @@ static bool can(void *ctx, enum zf_command_id id)
     const struct zf_trainer *t = ctx;
     return id == ZF_CMD_save || id == ZF_CMD_load || id == ZF_CMD_checkpoints || id == ZF_CMD_export || id == ZF_CMD_trace ||
            id == ZF_CMD_score || id == ZF_CMD_watch || (id == ZF_CMD_sample && t->setup->tokenizer) ||
-           (id == ZF_CMD_eval && t->setup->valid.rows) || (id == ZF_CMD_select && zf_policy_selects(&t->pipeline.policy));
+           (id == ZF_CMD_eval && t->setup->valid.rows) || (id == ZF_CMD_select && (t->kept || zf_policy_selects(&t->pipeline.policy)));
 }
 
 static enum zf_status export_to(struct zf_trainer *t, const char *folder, struct zf_err *e)
@@ -139,6 +141,8 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
     enum zf_status s = ZF_OK;
     const char *folder = c->count ? c->word[0] : NULL;
     double loss;
+    if (t->kept && c->id != ZF_CMD_save && c->id != ZF_CMD_checkpoints)
+        return zf_fail(e, ZF_DIFFERENT, c->row->name, "the GPU is released; `resume` takes it again");
     if (c->id == ZF_CMD_save) {
         s = zf_save_command(t, folder, !c->client, text, room, e);
     } else if (c->id == ZF_CMD_load) {
@@ -202,6 +206,20 @@ static enum zf_status idle(void *ctx, struct zf_err *e)
     return zf_trainer_between(t, e);
 }
 
+static enum zf_status release_gpu(void *ctx, char *text, size_t room, struct zf_err *e)
+{
+    return zf_release(ctx, text, room, e);
+}
+
+static enum zf_status take_gpu(void *ctx, char *text, size_t room, struct zf_err *e)
+{
+    enum zf_status s = zf_take_back(ctx, text, room, e);
+    if (!s) return s;
+    const struct zf_err why = *e;
+    return zf_fail(e, s, why.where, "%s; the run stays paused, with its state in host memory: `resume` tries again, `save` and `stop` work",
+                   why.message);
+}
+
 void zf_steer_ask(struct zf_trainer *t)
 {
     t->ill = true;
@@ -211,8 +229,17 @@ void zf_steer_ask(struct zf_trainer *t)
 
 enum zf_status zf_steer_open(struct zf_trainer *t, struct zf_options *live, char *unheard, size_t size, struct zf_err *e)
 {
-    const struct zf_session_trainer trainer = {
-        .ctx = t, .check = check, .apply = apply, .rate = rate, .can = can, .act = act, .ask = ask, .record = record, .idle = idle};
+    const struct zf_session_trainer trainer = {.ctx = t,
+                                               .check = check,
+                                               .apply = apply,
+                                               .rate = rate,
+                                               .can = can,
+                                               .act = act,
+                                               .ask = ask,
+                                               .record = record,
+                                               .idle = idle,
+                                               .release = release_gpu,
+                                               .take = take_gpu};
     struct zf_err why;
     ZF_TRY(zf_session_open(&t->session, t->run, live, t->journal, &trainer, e));
     zf_session_told(t->session, &(struct zf_session_facts){.step = t->step, .steps = t->setup->steps, .eta = -1});

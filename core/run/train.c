@@ -6,6 +6,7 @@
 #include "core/config/run_cfg.h"
 #include "core/run/content.h"
 #include "core/run/locate.h"
+#include "core/run/release.h"
 #include "core/run/save.h"
 #include "core/run/save_file.h"
 #include "core/run/saves.h"
@@ -21,6 +22,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* The texts that make two runs the same one. To be freed. */
@@ -212,17 +214,42 @@ static enum zf_status between_pieces(void *trainer, struct zf_err *e)
     return t->stop && *t->stop ? zf_fail(e, ZF_STOPPED, t->run, "stopped while its checkpoint was read; nothing was changed") : ZF_OK;
 }
 
+/* What was planned, before anything of it is used: what is not there is told now. */
+static enum zf_status reserve(struct zf_trainer *t, struct zf_err *e)
+{
+    const struct zf_device_type *d = t->device->type;
+    const struct zf_memory_plan *p = &t->setup->plan;
+    if (!d->reserve) return ZF_OK;
+    ZF_TRY(d->reserve(t->device, ZF_MEM_DEVICE, p->device_blocks, e));
+    return d->reserve(t->device, ZF_MEM_PINNED, p->pinned, e);
+}
+
+static enum zf_status furnish(struct zf_trainer *t, struct zf_err *e)
+{
+    const struct zf_setup *s = t->setup;
+    ZF_TRY(zf_setup_freeze(&t->model.params, &t->o->freeze, e));
+    return zf_model_reserve(&t->model, s->plan.tokens, s->longest_row, t->o->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, e);
+}
+
+enum zf_status zf_trainer_open_blank(struct zf_trainer *t, struct zf_err *e)
+{
+    ZF_TRY(reserve(t, e));
+    ZF_TRY(zf_model_open_blank(&t->model, &t->setup->config, t->setup->dtype, true, t->device, e));
+    return furnish(t, e);
+}
+
 enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resume *from, struct zf_err *e)
 {
     struct zf_setup *s = t->setup;
     const struct zf_options *o = t->o;
     bool saved = from && !from->anew;
-    if (saved)
-        ZF_TRY(zf_model_open_blank(&t->model, &s->config, s->dtype, true, t->device, e));
-    else
+    if (saved) {
+        ZF_TRY(zf_trainer_open_blank(t, e));
+    } else {
+        ZF_TRY(reserve(t, e));
         ZF_TRY(zf_model_open(&t->model, &s->config, o->path[0] ? &s->hf : NULL, (uint64_t)o->seed, s->dtype, true, t->device, e));
-    ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
-    ZF_TRY(zf_model_reserve(&t->model, s->plan.tokens, s->longest_row, o->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, e));
+        ZF_TRY(furnish(t, e));
+    }
     t->drains = 1;
     t->order = (struct zf_order){.seed = (uint64_t)o->seed, .rows = s->train.rows, .shuffle = o->shuffle};
     zf_pace_start(t);
@@ -326,6 +353,11 @@ static enum zf_status save_and_export(struct zf_trainer *t, bool ill, bool *lost
     if (*lost) return saved == ZF_BUSY ? saved : unsaved(t, &why, e);
     s = insist(t, export_once, is_exported, e);
     if (!s && saved) zf_record_text(t, "warning", "the weights are exported; the state was not saved: %s", why.message);
+    if (s == ZF_MEMORY && t->kept) { /* the GPU is somebody else's by now */
+        zf_record_text(t, "warning", "the weights are not exported: %s; `zenflow-console export %s FOLDER` makes it from the checkpoint",
+                       e->message, t->run);
+        return ZF_OK;
+    }
     if (s && s != ZF_NUMERIC && s != ZF_BUSY) s = e->code = ZF_IO;
     return s;
 }
@@ -367,12 +399,38 @@ static enum zf_status end_run(struct zf_trainer *t, enum zf_end end, struct zf_e
     return ends[end].status == ZF_OK ? ZF_OK : zf_fail(e, ends[end].status, t->run, "%s", text);
 }
 
+static bool is_lost(const struct zf_trainer *t)
+{
+    return t->device && t->device->type->lost && t->device->type->lost(t->device);
+}
+
+/* The device half's state is gone with the GPU: the CPU half's alone is no state. What was copied for a checkpoint before is written. */
+static void lost_run(struct zf_trainer *t, struct zf_err *why)
+{
+    char next[600];
+    const struct zf_err first = *why;
+    if (!strstr(first.message, "the GPU is lost")) /* a library said so in its words */
+        zf_fail(why, ZF_IO, first.where, "the GPU is lost to this program: %s; `nvidia-smi` and `dmesg` (a line with Xid) say more",
+                first.message);
+    zf_record_text(t, "error", "%s%s%s", why->where, why->where[0] ? ": " : "", why->message);
+    t->save.wishes = 0;
+    zf_save_end(t);
+    next_start(t, next, sizeof next);
+    zf_record_text(t, "warning", "the state of step %" PRIu64 " was on the GPU and cannot be saved; checkpoints are as they were: %s",
+                   t->step, next);
+    zf_record_end(t, "error", why->code);
+}
+
 /* The device failed, or memory did, or the data. What is whole is saved: the state as it was after the last step, unless the failure came
  * when a step's gradients had begun to change it. */
-static void broken_run(struct zf_trainer *t, const struct zf_err *why)
+static void broken_run(struct zf_trainer *t, struct zf_err *why)
 {
     struct zf_err e;
     char next[600];
+    if (is_lost(t)) {
+        lost_run(t, why);
+        return;
+    }
     zf_record_text(t, "error", "%s%s%s", why->where, why->where[0] ? ": " : "", why->message);
     if (t->broken) { /* a checkpoint could not be read to its end */
         zf_record_text(t, "note", "checkpoints are as they were; the next start goes on from the newest that can be read");
@@ -408,6 +466,7 @@ static void close_trainer(struct zf_trainer *t)
     zf_session_close(t->session); /* first: its clients have had the last line, and the socket goes while the lock is held */
     zf_loader_stop(t->loader);
     zf_watch_close(t);
+    zf_kept_free(t->kept);
     zf_pipeline_close(&t->pipeline);
     zf_model_close(&t->model);
     if (t->host) t->host->type->close(t->host);
@@ -430,6 +489,33 @@ static enum zf_status check_disk(const struct zf_setup *s, const char *run, stru
     if (bytes <= room) return ZF_OK;
     return zf_fail(e, ZF_IO, run, "the model that the run exports needs %s, and %s are free there; make room or set dir to another disk",
                    zf_bytes_text(bytes, need, sizeof need), zf_bytes_text(room, have, sizeof have));
+}
+
+/* The system refused to pin some host memory. */
+static void note_unpinned(struct zf_trainer *t)
+{
+    struct zf_device_info d;
+    struct rlimit memlock;
+    char lacks[32], all[32], limit[32];
+    t->device->type->info(t->device, &d);
+    if (!d.unlocked) return;
+    bool limited = !getrlimit(RLIMIT_MEMLOCK, &memlock) && memlock.rlim_cur != RLIM_INFINITY;
+    zf_record_text(
+        t, "note",
+        "%s of the %s of host memory that copies need could not be pinned; their copies take a longer way and training is the same, but "
+        "slower; a higher limit of locked memory may help (`ulimit -l` is %s), in a container --ulimit memlock=-1, in WSL a larger "
+        "memory= in .wslconfig, or a smaller update_interval",
+        zf_bytes_text(d.unlocked, lacks, sizeof lacks), zf_bytes_text(d.locked + d.unlocked, all, sizeof all),
+        limited ? zf_bytes_text((size_t)memlock.rlim_cur, limit, sizeof limit) : "unlimited");
+}
+
+static void watch_gpu(struct zf_trainer *t)
+{
+    struct zf_device_info d;
+    struct zf_err e;
+    t->device->type->info(t->device, &d);
+    if (!d.bus[0] || !t->metrics || !zf_gpu_watch_start(&t->gpu, d.bus, t->metrics, &e)) return;
+    zf_record_text(t, "note", "the GPU's use, power and temperature are not shown: %s%s%s", e.where, e.where[0] ? ": " : "", e.message);
 }
 
 static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who,
@@ -458,12 +544,16 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
         if (resume) zf_resume_tell(resume, &t);
         if (unheard[0]) zf_record_text(&t, "warning", "%s", unheard);
         if (t.takeover[0]) zf_record_text(&t, "note", "%s", t.takeover);
+        note_unpinned(&t);
         for (size_t i = 0; i < setup->notes.count; i++)
             zf_record_text(&t, "note", "%s: %s", setup->notes.list[i].where, setup->notes.list[i].message);
         zf_deadline_open(&t);
         zf_watch_open(&t);
+        watch_gpu(&t);
         t.profile.data_cpu = setup->data_cpu;
         s = zf_trainer_loop(&t, &end, e);
+        zf_gpu_watch_stop(t.gpu);
+        t.gpu = NULL;
         zf_record_profile(&t);
         zf_watch_stop(&t);
         if (!s)
@@ -533,6 +623,7 @@ enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how
         if (!s) s = zf_setup_model(&setup, o, e);
         if (!s && !resume.path) s = zf_setup_weights(&setup, e);
         if (!s) s = zf_setup_data(&setup, how->stop, e);
+        if (s == ZF_MEMORY && setup.plan.device_total) zf_memory_plan_print(stderr, &setup.plan, &setup.limits);
         if (!s) s = zf_content_check(&setup, resume.content, e);
         if (!s) s = resolve(o, &setup, e);
         if (!s) s = zf_train_note_rate(&setup, &resume, o, e);

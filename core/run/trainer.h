@@ -8,6 +8,7 @@
 #include "core/optim/schedule.h"
 #include "core/run/choices.h"
 #include "core/run/deadline.h"
+#include "core/run/gpu.h"
 #include "core/run/pace.h"
 #include "core/run/profile.h"
 #include "core/run/resume.h"
@@ -59,6 +60,7 @@ struct zf_trainer {
     struct zf_device *host; /* of the CPU half, where it has cores of its own; NULL: the same */
     struct zf_model model;
     struct zf_pipeline pipeline;
+    struct zf_kept *kept; /* the GPU is released, and model and pipeline are closed: what they were. NULL: they are open */
     struct zf_order order;
     int loader_processor;     /* where loaders run; below 0: where the system likes */
     struct zf_loader *loader; /* of the training rows, from `step` to the run's end */
@@ -67,6 +69,7 @@ struct zf_trainer {
     struct zf_eta eta;
     struct zf_profile profile;
     struct zf_watch watch;
+    struct zf_gpu_watch *gpu; /* NULL: there is none, or nothing can be told of it */
     struct zf_pace pace;
     struct zf_deadline deadline;
 
@@ -148,6 +151,8 @@ enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);
 /* Model, pipeline and loader, under the options of now: in the state that is in `from`, or of a run that begins (NULL). train.c. */
 enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resume *from, struct zf_err *e);
+/* The model with room for everything, without weights: what that takes of the device is taken first. train.c. */
+enum zf_status zf_trainer_open_blank(struct zf_trainer *t, struct zf_err *e);
 /* Where the run directory is now: another run may have its name by now. To be freed; NULL: no memory. */
 char *zf_trainer_place(const struct zf_trainer *t);
 

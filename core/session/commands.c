@@ -13,8 +13,8 @@ const struct zf_command_row zf_command_table[ZF_COMMANDS] = {
 #undef ZF_COMMAND
 };
 
-static const char *const argument_names[] = {"none", "pairs",        "pattern", "count", "name",      "path",
-                                             "text", "step command", "matrix",  "topic", "panel file"};
+static const char *const argument_names[] = {"none", "pairs",        "pattern", "count", "name",       "path",
+                                             "text", "step command", "matrix",  "topic", "panel file", "switch"};
 static const char *const who_names[] = {"at once", "between steps", "the console"};
 static const char *const effect_names[] = {"nothing", "options",          "whether steps are taken", "what is trained",
                                            "files",   "what is recorded", "what will be done"};
@@ -136,6 +136,13 @@ static enum zf_status read_arguments(struct zf_command *c, char *at, struct zf_e
             if ((word = rest_of(at))) ZF_TRY(add(c, word, e));
         }
         break;
+    case ZF_ARGS_SWITCH:
+        while ((word = next_word(&at))) {
+            size_t n = strlen(c->row->usage) - 2; /* [--word] */
+            if (strlen(word) != n || strncmp(c->row->usage + 1, word, n) != 0) return usage(c, e, "a word that it does not know");
+            ZF_TRY(add(c, word, e));
+        }
+        return c->count > 1 ? usage(c, e, "too many words") : ZF_OK;
     default:
         while ((word = next_word(&at))) ZF_TRY(add_unquoted(c, word, e));
         if (c->count > (c->row->arguments != ZF_ARGS_NONE)) return usage(c, e, "too many words");

@@ -28,7 +28,8 @@ enum zf_command_arguments {
     ZF_ARGS_STEP_COMMAND,
     ZF_ARGS_MATRIX,
     ZF_ARGS_TOPIC,
-    ZF_ARGS_PANEL_FILE
+    ZF_ARGS_PANEL_FILE,
+    ZF_ARGS_SWITCH
 };
 enum zf_command_who { ZF_WHO_READ, ZF_WHO_TRAINER, ZF_WHO_CONSOLE };
 enum zf_command_effect {

@@ -442,24 +442,54 @@ static void set_paused(struct zf_session *s, bool paused, uint64_t granted)
     s->granted = granted;
 }
 
+/* After `pause --release-gpu`; the run is paused. */
+static void release(struct zf_session *s, struct zf_verdict *v, struct zf_err *e)
+{
+    char answer[ANSWER] = "";
+    enum zf_status bad = s->trainer.release ? s->trainer.release(s->trainer.ctx, answer, sizeof answer, e)
+                                            : zf_fail(e, ZF_DIFFERENT, "--release-gpu", "this trainer has no GPU");
+    if (bad) {
+        zf_verdict_set(v, false, "paused before step %" PRIu64 ", but the GPU is not released: %s", s->next, e->message);
+        return;
+    }
+    pthread_mutex_lock(&s->lock);
+    s->why = "the GPU is released";
+    pthread_mutex_unlock(&s->lock);
+    zf_verdict_set(v, true, "paused before step %" PRIu64 ": %s", s->next, answer);
+}
+
+/* Before the run goes on. false: it cannot, and v says why. */
+static bool take(struct zf_session *s, char *answer, size_t room, struct zf_verdict *v, struct zf_err *e)
+{
+    *answer = 0;
+    if (!s->trainer.take || !s->trainer.take(s->trainer.ctx, answer, room, e)) return true;
+    zf_verdict_refuse(v, e);
+    return false;
+}
+
 /* These are done even if they cannot be written down: who cannot stop a run because the disk is full is not helped. */
 static void course(struct zf_session *s, const struct zf_command *c, const char *text, const struct zf_author *who, struct zf_verdict *v,
                    struct zf_err *e)
 {
-    bool was = s->paused && !s->granted;
+    bool was = s->paused && !s->granted, releases = c->id == ZF_CMD_pause && c->count;
+    char taken[ANSWER];
+    if ((c->id == ZF_CMD_resume || c->id == ZF_CMD_step) && !take(s, taken, sizeof taken, v, e)) return;
     enum zf_status unwritten = journal(s, "command", s->next, text, who, NULL, NULL, e);
     switch (c->id) {
     case ZF_CMD_pause:
         set_paused(s, true, 0);
         zf_verdict_set(v, true, "paused%s before step %" PRIu64 "; `resume` goes on", was ? " already," : "", s->next);
+        if (releases) release(s, v, e);
         break;
     case ZF_CMD_resume:
-        zf_verdict_set(v, true, s->paused ? "going on with step %" PRIu64 : "it is not paused; the next step is %" PRIu64, s->next);
+        zf_verdict_set(v, true, s->paused ? "going on with step %" PRIu64 "%s%s" : "it is not paused; the next step is %" PRIu64 "%s%s",
+                       s->next, *taken ? "; " : "", taken);
         set_paused(s, false, 0);
         break;
     case ZF_CMD_step:
         set_paused(s, true, c->number);
-        zf_verdict_set(v, true, "taking steps %" PRIu64 " to %" PRIu64 ", then pausing", s->next, s->next + c->number - 1);
+        zf_verdict_set(v, true, "taking steps %" PRIu64 " to %" PRIu64 ", then pausing%s%s", s->next, s->next + c->number - 1,
+                       *taken ? "; " : "", taken);
         break;
     default: s->stop = true; zf_verdict_set(v, true, "the run ends: step %" PRIu64 " was the last; now it is saved", s->next - 1);
     }

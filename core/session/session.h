@@ -39,6 +39,10 @@ struct zf_session_trainer {
     void (*record)(void *ctx, json_t *stolen); /* a line of metrics.jsonl */
     /* While paused, a few times a second: a sign of life, an ear for signals. What fails ends the waiting. */
     enum zf_status (*idle)(void *ctx, struct zf_err *e);
+    /* While paused: gives the GPU's memory to others; takes it again, before the run goes on, which it does not where that fails. text: the
+     * answer; of take empty where nothing was to do. NULL: it has no GPU. */
+    enum zf_status (*release)(void *ctx, char *text, size_t room, struct zf_err *e);
+    enum zf_status (*take)(void *ctx, char *text, size_t room, struct zf_err *e);
 };
 
 /* Where the run stands, for those who ask. */

@@ -3,11 +3,13 @@
 #include "core/telemetry/jsonl.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 struct zf_metrics {
+    pthread_mutex_t lock; /* over all of it */
     struct zf_jsonl file;
     size_t dropped;
     int error;
@@ -21,11 +23,13 @@ enum zf_status zf_metrics_open(struct zf_metrics **out, const char *path, struct
     struct zf_metrics *m = calloc(1, sizeof *m);
     if (!m) return zf_fail_memory(e, path);
     enum zf_status s = zf_jsonl_open(&m->file, path, e);
-    if (s)
+    if (s) {
         free(m);
-    else
-        *out = m;
-    return s;
+        return s;
+    }
+    pthread_mutex_init(&m->lock, NULL);
+    *out = m;
+    return ZF_OK;
 }
 
 void zf_metrics_write(struct zf_metrics *m, json_t *stolen)
@@ -33,12 +37,14 @@ void zf_metrics_write(struct zf_metrics *m, json_t *stolen)
     if (m) {
         size_t size;
         char *text = zf_jsonl_text(stolen, &size);
+        pthread_mutex_lock(&m->lock);
         int error = text ? zf_jsonl_append(&m->file, text, size) : ENOMEM;
         if (error) {
             m->error = error;
             m->dropped++;
         }
         if (text && m->listener) m->listener(m->ctx, text, size);
+        pthread_mutex_unlock(&m->lock);
         free(text);
     }
     json_decref(stolen);
@@ -57,19 +63,28 @@ uint64_t zf_metrics_size(const struct zf_metrics *m)
     return m && !fstat(m->file.fd, &st) ? (uint64_t)st.st_size : 0;
 }
 
-size_t zf_metrics_dropped(const struct zf_metrics *m)
+size_t zf_metrics_dropped(struct zf_metrics *m)
 {
-    return m ? m->dropped : 0;
+    if (!m) return 0;
+    pthread_mutex_lock(&m->lock);
+    size_t dropped = m->dropped;
+    pthread_mutex_unlock(&m->lock);
+    return dropped;
 }
 
-const char *zf_metrics_why(const struct zf_metrics *m)
+const char *zf_metrics_why(struct zf_metrics *m)
 {
-    return m && m->error ? strerror(m->error) : "";
+    if (!m) return "";
+    pthread_mutex_lock(&m->lock);
+    int error = m->error;
+    pthread_mutex_unlock(&m->lock);
+    return error ? strerror(error) : "";
 }
 
 void zf_metrics_close(struct zf_metrics *m)
 {
     if (!m) return;
     zf_jsonl_close(&m->file);
+    pthread_mutex_destroy(&m->lock);
     free(m);
 }

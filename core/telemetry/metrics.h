@@ -1,5 +1,6 @@
 /* RUN/metrics.jsonl. Nothing that goes wrong here ever stops training: a line that cannot be written is dropped and counted, the next one
- * is tried. Owner: the trainer; one thread. The program ignores SIGXFSZ and SIGPIPE (a file size limit is an error code then, no death). */
+ * is tried. Owner: the trainer; any thread writes lines. The program ignores SIGXFSZ and SIGPIPE (a file size limit is an error code then,
+ * no death). */
 #ifndef ZF_TELEMETRY_METRICS_H
 #define ZF_TELEMETRY_METRICS_H
 
@@ -21,8 +22,8 @@ void zf_metrics_write(struct zf_metrics *m, json_t *stolen);
 /* Every line goes to `fn`, too, whether it could be written or not; with its newline. */
 void zf_metrics_listen(struct zf_metrics *m, void (*fn)(void *ctx, const char *line, size_t size), void *ctx);
 uint64_t zf_metrics_size(const struct zf_metrics *m); /* bytes of the file now; 0: not known */
-size_t zf_metrics_dropped(const struct zf_metrics *m);
-const char *zf_metrics_why(const struct zf_metrics *m); /* why the last dropped line was dropped; "" */
+size_t zf_metrics_dropped(struct zf_metrics *m);
+const char *zf_metrics_why(struct zf_metrics *m); /* why the last dropped line was dropped; "" */
 void zf_metrics_close(struct zf_metrics *m);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/marks.h"
+#include "kernels/cuda/ranges.h"
 #include "kernels/queue.h"
 
 #include <cuda_runtime_api.h>
@@ -15,11 +16,27 @@
 
 extern const struct zf_device_type zf_cuda_device; /* device.c */
 
+/* PAGEABLE: any memory of the host that is not pinned, ours or not. */
+enum zf_cuda_place { ZF_CUDA_DEVICE, ZF_CUDA_PINNED, ZF_CUDA_PAGEABLE };
+
 struct zf_cuda_block {
     void *data;
     size_t bytes;
     enum zf_mem_tag tag;
-    bool pinned;
+    enum zf_cuda_place place;
+    char *slab; /* that it is a part of; NULL: a block of its own */
+};
+
+/* A large block that was taken before it was needed. */
+struct zf_cuda_slab {
+    char *base;
+    size_t bytes;
+    enum zf_cuda_place place;
+    struct zf_ranges ranges;
+};
+
+struct zf_cuda_count {
+    size_t bytes[ZF_MEM_TAGS], total, peak;
 };
 
 struct zf_cuda {
@@ -29,25 +46,33 @@ struct zf_cuda {
     struct cudaDeviceProp facts;
     struct zf_device_info found; /* by the probe */
     const struct zf_cublas *blas;
+    cudaStream_t zeroes; /* of memory that is given out */
     bool synchronous;
     uint64_t jitter;
     _Atomic uint64_t lanes;      /* made so far */
     pthread_mutex_t memory_lock; /* over the rest */
     struct zf_cuda_block *blocks;
     size_t block_count, block_room;
-    size_t bytes[ZF_MEM_TAGS], total, peak;
+    struct zf_cuda_slab *slabs;
+    size_t slab_count;
+    struct zf_cuda_count all, own; /* own: in the GPU's memory */
+    size_t locked, unlocked;       /* pinned memory: what is, and what should be; but for copies for a checkpoint */
+    bool pin_refused;              /* once: it is not asked for again */
 };
 
 struct zf_lane {
     struct zf_cuda *device;
     char name[16];
     cudaStream_t stream;
-    cublasHandle_t products; /* the lane's thread only */
+    cublasHandle_t products;        /* the lane's thread only */
     struct zf_cuda_products *plans; /* likewise; NULL: nothing was multiplied yet */
-    cudaEvent_t end;         /* for waiting until the stream has done what it was given */
-    enum zf_phase phase;     /* of the work being done; the lane's thread only */
+    cudaEvent_t end;                /* for waiting until the stream has done what it was given */
+    enum zf_phase phase;            /* of the work being done; the lane's thread only */
     struct zf_queue queue;
     struct zf_marks marks;
+    void *piece; /* pinned; bounce.c; the lane's thread only */
+    bool no_piece;
+    struct zf_cuda_leap *leaps;
 };
 
 /* Of a call of CUDA's: ZF_OK, or the error with its name and what to do. */
@@ -60,6 +85,8 @@ void zf_cuda_enter(struct zf_cuda *c);
 enum zf_status zf_cuda_issue(struct zf_lane *l, const struct zf_work *work, const void *args, size_t size);
 /* From inside work: what CUDA, or who looks at the work, says against it stays in the lane, if it is the first. */
 enum zf_status zf_cuda_lane_status(struct zf_lane *l, cudaError_t code, const char *what);
+/* After such an error no call of this process succeeds any more. */
+bool zf_cuda_is_lost(cudaError_t code);
 cudaError_t zf_cuda_drain(struct zf_lane *l); /* the caller waits for the stream */
 enum zf_status zf_cuda_lane_new(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
 void zf_cuda_lane_free(struct zf_lane *l);
@@ -88,6 +115,16 @@ enum zf_status zf_cuda_probe(const struct zf_device_options *o, struct zf_device
 enum zf_status zf_cuda_alloc(struct zf_device *d, enum zf_memory_kind kind, enum zf_mem_tag tag, size_t bytes, void **out,
                              struct zf_err *e);
 void zf_cuda_free(struct zf_device *d, void *p);
+enum zf_status zf_cuda_reserve(struct zf_device *d, enum zf_memory_kind kind, size_t bytes, struct zf_err *e);
+size_t zf_cuda_trim(struct zf_device *d);
+void zf_cuda_memory_close(struct zf_cuda *c);
+enum zf_cuda_place zf_cuda_place_of(struct zf_cuda *c, const void *p);
+
+/* bounce.c: a copy between device and pageable memory (down: to the host); one within the host, by the lane. On the lane's
+ * thread. */
+enum zf_status zf_cuda_bounce(struct zf_lane *l, void *to, const void *from, size_t bytes, bool down, struct zf_err *e);
+enum zf_status zf_cuda_move(struct zf_lane *l, void *to, const void *from, size_t bytes, struct zf_err *e);
+void zf_cuda_bounce_close(struct zf_lane *l);
 
 /* issue.c: checks in the call, then zf_cuda_issue: the launchers of launch.h */
 extern const struct zf_ops zf_cuda_ops;

@@ -6,9 +6,37 @@
 #include <stdlib.h>
 #include <string.h>
 
+bool zf_cuda_is_lost(cudaError_t code)
+{
+    static const cudaError_t codes[] = {
+        cudaErrorECCUncorrectable,
+        cudaErrorNvlinkUncorrectable,
+        cudaErrorIllegalAddress,
+        cudaErrorLaunchTimeout,
+        cudaErrorAssert,
+        cudaErrorHardwareStackError,
+        cudaErrorIllegalInstruction,
+        cudaErrorMisalignedAddress,
+        cudaErrorInvalidAddressSpace,
+        cudaErrorInvalidPc,
+        cudaErrorLaunchFailure,
+        cudaErrorDevicesUnavailable,
+        cudaErrorUnknown,
+    };
+    for (size_t i = 0; i < sizeof codes / sizeof *codes; i++)
+        if (codes[i] == code) return true;
+    return false;
+}
+
 enum zf_status zf_cuda_status(cudaError_t code, const char *what, struct zf_err *e)
 {
     if (code == cudaSuccess) return ZF_OK;
+    if (zf_cuda_is_lost(code))
+        return zf_fail(
+            e, ZF_IO, what,
+            "the GPU is lost to this program: %s (%s); what the driver says is in `dmesg` (a line with Xid) and in `nvidia-smi -q`; "
+            "if `nvidia-smi` still lists the GPU start again, else reset it or the machine",
+            cudaGetErrorString(code), cudaGetErrorName(code));
     return zf_fail(e, code == cudaErrorMemoryAllocation ? ZF_MEMORY : ZF_IO, what, "CUDA: %s (%s)", cudaGetErrorString(code),
                    cudaGetErrorName(code));
 }
@@ -38,6 +66,7 @@ static enum zf_status open_device(struct zf_device **out, const struct zf_device
     if (!s) s = take_gpu(c->number, e);
     if (!s) s = zf_cuda_status(cudaGetDeviceProperties(&c->facts, c->number), "the GPU", e);
     if (!s) s = zf_cuda_cublas(&c->blas, e);
+    if (!s) s = zf_cuda_status(cudaStreamCreateWithFlags(&c->zeroes, cudaStreamNonBlocking), "a stream", e);
     if (s) {
         free(c);
         return s;
@@ -50,8 +79,9 @@ static void close_device(struct zf_device *d)
 {
     struct zf_cuda *c = (struct zf_cuda *)d;
     if (!c) return;
+    zf_cuda_memory_close(c);
+    cudaStreamDestroy(c->zeroes);
     pthread_mutex_destroy(&c->memory_lock);
-    free(c->blocks);
     free(c);
 }
 
@@ -62,11 +92,32 @@ static void info(struct zf_device *d, struct zf_device_info *out)
     if (!c) return;
     *out = c->found;
     out->threads = c->threads;
+    snprintf(out->bus, sizeof out->bus, "%08x:%02x:%02x.0", (unsigned)c->facts.pciDomainID, (unsigned)c->facts.pciBusID,
+             (unsigned)c->facts.pciDeviceID);
+    zf_cuda_enter(c);
     cudaMemGetInfo(&out->free_bytes, &out->total_bytes);
     pthread_mutex_lock(&c->memory_lock);
-    memcpy(out->bytes, c->bytes, sizeof out->bytes);
-    out->peak_bytes = c->peak;
+    memcpy(out->bytes, c->all.bytes, sizeof out->bytes);
+    memcpy(out->own, c->own.bytes, sizeof out->own);
+    out->peak_bytes = c->all.peak;
+    out->own_peak = c->own.peak;
+    out->locked = c->locked;
+    out->unlocked = c->unlocked;
     pthread_mutex_unlock(&c->memory_lock);
+}
+
+static bool room_of(size_t *left, size_t *all)
+{
+    bool told = cudaSetDevice(0) == cudaSuccess && cudaMemGetInfo(left, all) == cudaSuccess;
+    if (!told) cudaGetLastError();
+    return told;
+}
+
+/* Without waiting: what went wrong for good comes up at any call. */
+static bool lost(struct zf_device *d)
+{
+    zf_cuda_enter((struct zf_cuda *)d);
+    return zf_cuda_is_lost(cudaStreamQuery(((struct zf_cuda *)d)->zeroes));
 }
 
 const struct zf_device_type zf_cuda_device = {
@@ -78,6 +129,10 @@ const struct zf_device_type zf_cuda_device = {
     .info = info,
     .alloc = zf_cuda_alloc,
     .free = zf_cuda_free,
+    .reserve = zf_cuda_reserve,
+    .trim = zf_cuda_trim,
+    .lost = lost,
+    .room = room_of,
     .lane_new = zf_cuda_lane_new,
     .lane_free = zf_cuda_lane_free,
     .lane_sync = zf_cuda_lane_sync,

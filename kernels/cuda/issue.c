@@ -51,6 +51,9 @@ const struct zf_ops zf_cuda_ops = {
 static enum zf_status copy(struct zf_lane *l, const struct zf_copy *c, struct zf_err *e)
 {
     if (!c->bytes) return ZF_OK;
+    enum zf_cuda_place to = zf_cuda_place_of(l->device, c->to), from = zf_cuda_place_of(l->device, c->from);
+    if (to != ZF_CUDA_DEVICE && from != ZF_CUDA_DEVICE) return zf_cuda_move(l, c->to, c->from, c->bytes, e);
+    if (to == ZF_CUDA_PAGEABLE || from == ZF_CUDA_PAGEABLE) return zf_cuda_bounce(l, c->to, c->from, c->bytes, from == ZF_CUDA_DEVICE, e);
     return zf_cuda_status(cudaMemcpyAsync(c->to, c->from, c->bytes, cudaMemcpyDefault, l->stream), "copy", e);
 }
 

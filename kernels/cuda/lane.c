@@ -61,6 +61,7 @@ static void destroy(struct zf_lane *l)
 {
     zf_cuda_enter(l->device);
     if (l->stream) zf_cuda_drain(l);
+    zf_cuda_bounce_close(l);
     zf_marks_free(&l->marks);
     zf_cuda_products_free(l);
     if (l->products) l->device->blas->cublasDestroy_v2(l->products);

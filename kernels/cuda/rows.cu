@@ -18,11 +18,12 @@ static unsigned warp_blocks(size_t rows)
 }
 
 #define EACH_ROW(r, rows) for (size_t r = (size_t)blockIdx.x * ROWS + threadIdx.x / GPU_WARP; r < (rows); r += (size_t)gridDim.x * ROWS)
-#define EACH_COLUMN(c, cols) for (size_t c = threadIdx.x % GPU_WARP; c < (cols); c += GPU_WARP)
+/* A lane takes N elements at once: 16 bytes of f32, where all rows allow it. */
+#define EACH_COLUMN(c, cols) for (size_t c = threadIdx.x % GPU_WARP * N; c < (cols); c += GPU_WARP * N)
 
 /* ---- scores ---- */
 
-static __global__ void row_sums(const float *g, double *sums, size_t rows, size_t cols)
+template <int N> static __global__ void row_sums(const float *g, double *sums, size_t rows, size_t cols)
 {
     EACH_ROW(r, rows)
     {
@@ -30,10 +31,14 @@ static __global__ void row_sums(const float *g, double *sums, size_t rows, size_
         for (size_t first = 0; first < cols; first += PIECE) {
             size_t end = cols - first < PIECE ? cols : first + PIECE;
             float s = 0, m = 0;
-            for (size_t c = first + threadIdx.x % GPU_WARP; c < end; c += GPU_WARP) {
-                float x = g[r * cols + c];
-                s += x * x;
-                m += fabsf(x);
+            for (size_t c = first + threadIdx.x % GPU_WARP * N; c < end; c += GPU_WARP * N) {
+                float x[N];
+                gpu_fetch(x, g + r * cols + c);
+                GPU_UNROLL
+                for (int j = 0; j < N; j++) {
+                    s += x[j] * x[j];
+                    m += fabsf(x[j]);
+                }
             }
             squares += (double)gpu_warp_sum(s);
             magnitudes += (double)gpu_warp_sum(m);
@@ -52,44 +57,53 @@ extern "C" cudaError_t zf_cuda_row_sums(const struct zf_row_sums_args *a, cudaSt
         cudaError_t failed = zf_cuda_sum_squares(&squares, s);
         if (failed != cudaSuccess) return failed;
     }
-    return gpu_launch(row_sums, warp_blocks(a->rows), GPU_THREADS, 0, s, a->g, a->sums, a->rows, a->cols);
+    return gpu_by_width<float>(gpu_wide(a->g, a->cols), [&](auto width) {
+        return gpu_launch(row_sums<decltype(width)::value>, warp_blocks(a->rows), GPU_THREADS, 0, s, a->g, a->sums, a->rows, a->cols);
+    });
 }
 
 /* ---- moves ---- */
 
-/* Bits, whatever they mean. */
-template <class T>
-static __global__ void copy_listed(T *to, const T *from, const uint32_t *to_list, const uint32_t *from_list, size_t rows, size_t cols)
+/* Where nothing is converted, bits, whatever they mean. */
+template <class T, class F, int N>
+static __global__ void move_rows(T *to, const F *from, const uint32_t *to_list, const uint32_t *from_list, size_t rows, size_t cols)
 {
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * cols; i += (size_t)gridDim.x * blockDim.x) {
-        size_t r = i / cols, c = i % cols;
-        to[number(to_list, r) * cols + c] = from[number(from_list, r) * cols + c];
+    EACH_ROW(r, rows)
+    {
+        T *row = to + number(to_list, r) * cols;
+        const F *source = from + number(from_list, r) * cols;
+        EACH_COLUMN(c, cols)
+        {
+            gpu_some<F, N> x = gpu_read<N>(source + c);
+            gpu_some<T, N> y;
+            GPU_UNROLL
+            for (int j = 0; j < N; j++) {
+                if constexpr (std::is_same<T, F>::value)
+                    y.at[j] = x.at[j];
+                else
+                    y.at[j] = gpu_from_float<T>(gpu_float(x.at[j]));
+            }
+            gpu_write(row + c, y);
+        }
     }
 }
 
-template <class T, class F>
-static __global__ void convert_listed(T *to, const F *from, const uint32_t *to_list, const uint32_t *from_list, size_t rows, size_t cols)
+template <class T, class F> static cudaError_t launch_move(const struct zf_move_rows_args *a, cudaStream_t s)
 {
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < rows * cols; i += (size_t)gridDim.x * blockDim.x) {
-        size_t r = i / cols, c = i % cols;
-        to[number(to_list, r) * cols + c] = gpu_from_float<T>(gpu_float(from[number(from_list, r) * cols + c]));
-    }
+    T *to = (T *)a->to;
+    const F *from = (const F *)a->from;
+    bool wide = gpu_wide(to, a->cols) && gpu_wide(from, a->cols);
+    auto launch = [&](auto kernel) {
+        return gpu_launch(kernel, warp_blocks(a->rows), GPU_THREADS, 0, s, to, from, a->to_list, a->from_list, a->rows, a->cols);
+    };
+    if (sizeof(T) == sizeof(F)) return gpu_by_width<T>(wide, [&](auto width) { return launch(move_rows<T, F, decltype(width)::value>); });
+    return gpu_by_width<float>(wide, [&](auto width) { return launch(move_rows<T, F, decltype(width)::value>); });
 }
 
 extern "C" cudaError_t zf_cuda_move_rows(const struct zf_move_rows_args *a, cudaStream_t s)
 {
-    unsigned blocks = gpu_blocks(a->rows * a->cols);
-    if (a->type == a->from_type && a->type == ZF_BF16)
-        return gpu_launch(copy_listed<uint16_t>, blocks, GPU_THREADS, 0, s, (uint16_t *)a->to, (const uint16_t *)a->from, a->to_list,
-                          a->from_list, a->rows, a->cols);
-    if (a->type == a->from_type)
-        return gpu_launch(copy_listed<uint32_t>, blocks, GPU_THREADS, 0, s, (uint32_t *)a->to, (const uint32_t *)a->from, a->to_list,
-                          a->from_list, a->rows, a->cols);
-    if (a->type == ZF_BF16)
-        return gpu_launch(convert_listed<__nv_bfloat16, float>, blocks, GPU_THREADS, 0, s, (__nv_bfloat16 *)a->to, (const float *)a->from,
-                          a->to_list, a->from_list, a->rows, a->cols);
-    return gpu_launch(convert_listed<float, __nv_bfloat16>, blocks, GPU_THREADS, 0, s, (float *)a->to, (const __nv_bfloat16 *)a->from,
-                      a->to_list, a->from_list, a->rows, a->cols);
+    if (a->type == a->from_type) return a->type == ZF_BF16 ? launch_move<uint16_t, uint16_t>(a, s) : launch_move<uint32_t, uint32_t>(a, s);
+    return a->type == ZF_BF16 ? launch_move<__nv_bfloat16, float>(a, s) : launch_move<float, __nv_bfloat16>(a, s);
 }
 
 /* ---- hand_over ---- */
@@ -102,7 +116,7 @@ static __device__ bool all_finite(const double *x, size_t n)
     return !__syncthreads_or(bad);
 }
 
-template <class T, class B> static __global__ void hand_over(struct zf_hand_over_args a, gpu_key key)
+template <class T, class B, int N> static __global__ void hand_over(struct zf_hand_over_args a, gpu_key key)
 {
     bool moves = a.weights && all_finite(a.partial, a.partials);
     float rate = (float)a.rate, rest2 = (float)(1 - a.beta2), eps = (float)a.eps;
@@ -116,12 +130,19 @@ template <class T, class B> static __global__ void hand_over(struct zf_hand_over
         float channel = moved ? (float)a.beta2 * a.channel[n] : 0;
         EACH_COLUMN(c, a.cols)
         {
-            float g = from[c];
-            if (packed) packed[c] = gpu_from_float<B>(g);
+            float g[N], share[N];
+            gpu_fetch(g, from + c);
+            if (packed) gpu_store(packed + c, g);
             if (!moved) continue;
-            g *= a.clip;
-            float moment = fmaf(rest2, g * g, channel * a.column[c]), x = gpu_float(w[c]) - rate * g / (sqrtf(moment) + eps);
-            gpu_store_by(w + c, x, gpu_move_noise(key, a.first + n * a.cols + c));
+            gpu_some<T, N> x = gpu_read<N>(w + c);
+            gpu_fetch(share, a.column + c);
+            GPU_UNROLL
+            for (int j = 0; j < N; j++) {
+                float d = g[j] * a.clip, moment = fmaf(rest2, d * d, channel * share[j]),
+                      moved_to = gpu_float(x.at[j]) - rate * d / (sqrtf(moment) + eps);
+                gpu_store_by(&x.at[j], moved_to, gpu_move_noise(key, a.first + n * a.cols + c + j));
+            }
+            gpu_write(w + c, x);
         }
     }
 }
@@ -131,7 +152,13 @@ extern "C" cudaError_t zf_cuda_hand_over(const struct zf_hand_over_args *a, cuda
     gpu_key key = gpu_philox(a->seed, (uint64_t)ZF_STREAM_MOVE << 32, a->step);
     return gpu_by_type(a->type, [&](auto t) {
         return gpu_by_type(a->bus_type, [&](auto b) {
-            return gpu_launch(hand_over<decltype(t), decltype(b)>, warp_blocks(a->rows), GPU_THREADS, 0, s, *a, key);
+            using T = decltype(t);
+            using B = decltype(b);
+            bool wide = gpu_wide(a->g, a->cols) && (uintptr_t)a->packed % (4 * sizeof(B)) == 0 &&
+                        (!a->weights || ((uintptr_t)a->weights % (4 * sizeof(T)) == 0 && (uintptr_t)a->column % 16 == 0));
+            return gpu_by_width<float>(wide, [&](auto width) {
+                return gpu_launch(hand_over<T, B, decltype(width)::value>, warp_blocks(a->rows), GPU_THREADS, 0, s, *a, key);
+            });
         });
     });
 }

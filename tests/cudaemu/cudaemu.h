@@ -3,6 +3,8 @@
  * Environment of the emulated programs; read when it is needed, so that a test may set it:
  *   CUDAEMU_DEVICES       how many there are (1). 0: a machine without a driver. -1: a driver, and no device
  *   CUDAEMU_MEM_MB        memory of each (4096); more is refused
+ *   CUDAEMU_OTHERS_FILE   names a file: as many MB of each device's memory as it says are other programs'
+ *   CUDAEMU_NVML, CUDAEMU_NVML_REFUSE   the management library: nvml.cpp
  *   CUDAEMU_PIN_MB        pinned host memory of the process; more is refused, as where memlock is small (no limit)
  *   CUDAEMU_CC            compute capability: 75, 80, 90 (90)
  *   CUDAEMU_LOSE_AT       the device is lost at this launch of a kernel, counted from 1: it does not run, and every later call fails

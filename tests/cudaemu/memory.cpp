@@ -65,10 +65,21 @@ static size_t used_locked(int device)
         if (a.second.device == device) used += a.second.size;
     return used;
 }
+/* What other programs have of it. */
+static size_t others_bytes()
+{
+    const char *path = getenv("CUDAEMU_OTHERS_FILE");
+    FILE *f = path ? fopen(path, "re") : nullptr;
+    size_t mb = 0;
+    if (f && fscanf(f, "%zu", &mb) != 1) mb = 0;
+    if (f) fclose(f);
+    return mb << 20;
+}
 size_t emu_used_bytes(int device)
 {
+    size_t others = device >= 0 ? others_bytes() : 0;
     Guard g(memory_lock);
-    return used_locked(device);
+    return used_locked(device) + others;
 }
 
 static size_t most_bytes(int device)

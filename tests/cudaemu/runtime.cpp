@@ -67,6 +67,7 @@ static cudaError_t describe(struct cudaDeviceProp *p, int d)
     snprintf(p->name, sizeof p->name, "cudaemu sm_%d", compute_capability());
     p->major = compute_capability() / 10;
     p->minor = compute_capability() % 10;
+    p->pciBusID = 0x3b;
     p->totalGlobalMem = emu_device_bytes();
     p->sharedMemPerBlock = 48 << 10;
     p->sharedMemPerBlockOptin = (size_t)max_dynamic_shared();

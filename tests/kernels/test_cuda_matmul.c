@@ -123,6 +123,7 @@ static void test_memory_is_given_back(void **state)
             &(struct zf_matmul_args){
                 .type = ZF_BF16, .type_c = ZF_F32, .a = a, .b = b, .c = c, .m = M, .n = N, .k = K, .lda = K, .ldb = N, .ldc = N}),
         ZF_OK);
+    if (device->type->lane_sync(other, &err)) fail_msg("%s", err.message);
     device->type->info(device, &with);
     device->type->lane_free(other);
     device->type->info(device, &after);

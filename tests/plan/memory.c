@@ -41,8 +41,13 @@ static struct zf_memory_request request(size_t batch, size_t micro, size_t row)
 
 static struct zf_memory_limits limit(size_t least)
 {
-    return (struct zf_memory_limits){
-        .available = least, .cgroup = SIZE_MAX, .option = SIZE_MAX, .least = least, .least_name = "MemAvailable"};
+    return (struct zf_memory_limits){.available = least,
+                                     .cgroup = SIZE_MAX,
+                                     .option = SIZE_MAX,
+                                     .least = least,
+                                     .least_name = "MemAvailable",
+                                     .device = SIZE_MAX,
+                                     .device_total = SIZE_MAX};
 }
 
 static void rows_add_up(void **state)
@@ -237,6 +242,68 @@ static void names_the_limit(void **state)
     assert_non_null(strstr(e.message, "cgroup limit of /sys/fs/cgroup/a"));
 }
 
+/* A GPU's memory is one plan, the host's another; each must be enough, and the remedy is for the one that is not. */
+static void two_memories(void **state)
+{
+    (void)state;
+    struct zf_err e;
+    struct zf_memory_plan p, q;
+    struct zf_memory_request r = request(8, 8, 100);
+    struct zf_memory_limits l = limit(SIZE_MAX);
+    const struct zf_plan_choice choices[] = {{"topk_ratio = 0.05", {.device_state = 150 * MIB}},
+                                             {"strategy = zero_offload", {.device_state = MIB}}};
+    r.apart = true;
+    r.device_limit = SIZE_MAX;
+    r.halves = (struct zf_pipeline_sizes){.device_state = 200 * MIB,
+                                          .cpu_state = 30 * MIB,
+                                          .slots = 3 * MIB,
+                                          .slabs = 16 * MIB,
+                                          .device_staging = 24 * MIB,
+                                          .device_other = MIB,
+                                          .other = 2 * MIB};
+    zf_memory_plan_make(&p, &r, SIZE_MAX);
+    assert_int_equal(p.device[ZF_PLAN_WEIGHTS], 100 * MIB);
+    assert_int_equal(p.device[ZF_PLAN_GRADIENTS], 100 * MIB); /* of full size */
+    assert_int_equal(p.device[ZF_PLAN_MOMENTS], 200 * MIB);
+    assert_int_equal(p.device[ZF_PLAN_SLOTS], 24 * MIB);
+    assert_int_equal(p.device[ZF_PLAN_ACTIVATIONS], 800 * MIB);
+    assert_int_equal(p.bytes[ZF_PLAN_WEIGHTS] + p.bytes[ZF_PLAN_ACTIVATIONS] + p.bytes[ZF_PLAN_GRADIENTS] + p.bytes[ZF_PLAN_MOMENTS], 0);
+    assert_int_equal(p.bytes[ZF_PLAN_CPU_HALF], 30 * MIB);
+    assert_int_equal(p.bytes[ZF_PLAN_SLOTS], 16 * MIB);
+    assert_true(p.pinned >= 16 * MIB && p.device_total > p.device_blocks && p.device_blocks > 1225 * MIB && p.device_total < 1300 * MIB);
+
+    l.device_total = 2000 * MIB;
+    snprintf(l.device_name, sizeof l.device_name, "a GPU");
+    l.device = r.device_limit = p.device_total;
+    assert_int_equal(zf_memory_plan_check(&p, &r, &l, &e), ZF_OK);
+    l.device = r.device_limit = p.device_total - 1;
+    assert_int_equal(zf_memory_plan_check(&p, &r, &l, &e), ZF_MEMORY);
+    assert_int_equal(number_after(&e, "("), p.device_total);
+    assert_non_null(strstr(e.message, "of 1.95 GiB: other programs and CUDA have"));
+    assert_int_equal(number_after(&e, "set micro_batch = "), 7);
+    r.micro_batch = 0; /* auto, too, looks at the GPU */
+    r.device_limit = p.device_total - 350 * MIB;
+    zf_memory_plan_make(&q, &r, SIZE_MAX);
+    assert_int_equal(q.micro_batch, 4);
+
+    r.micro_batch = 8; /* the first policy that is enough */
+    r.choices = choices;
+    r.choice_count = 2;
+    l.device = r.device_limit = p.device_total - 100 * MIB;
+    assert_int_equal(zf_memory_plan_check(&p, &r, &l, &e), ZF_MEMORY);
+    assert_non_null(strstr(e.message, "; or strategy = zero_offload: that fits with "));
+    l.device = r.device_limit = p.device_total - 50 * MIB;
+    assert_int_equal(zf_memory_plan_check(&p, &r, &l, &e), ZF_MEMORY);
+    assert_non_null(strstr(e.message, "; or topk_ratio = 0.05: that fits with "));
+    l.device_option = true;
+    assert_int_equal(zf_memory_plan_check(&p, &r, &l, &e), ZF_MEMORY);
+    assert_non_null(strstr(e.message, "are left: memory_limit"));
+
+    l = limit(10 * MIB); /* the host's is too little: its figures, although the GPU is short, too */
+    assert_int_equal(zf_memory_plan_check(&p, &r, &l, &e), ZF_MEMORY);
+    assert_int_equal(number_after(&e, "("), p.total);
+}
+
 /* Sizes that overflow do not wrap round to something that fits. */
 static void enormous(void **state)
 {
@@ -307,6 +374,7 @@ int main(void)
                                        cmocka_unit_test(micro_batch),       cmocka_unit_test(exact_to_the_byte),
                                        cmocka_unit_test(remedies_are_true), cmocka_unit_test(names_the_limit),
                                        cmocka_unit_test(enormous),          cmocka_unit_test(printed),
-                                       cmocka_unit_test(bytes_text),        cmocka_unit_test(recompute_is_advised)};
+                                       cmocka_unit_test(bytes_text),        cmocka_unit_test(recompute_is_advised),
+                                       cmocka_unit_test(two_memories)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -34,6 +34,8 @@ static void words(void **state)
     parses("get", "show");
     parses("show lear*", "show|lear*");
     parses("step", "step");
+    parses("pause", "pause");
+    parses("pause --release-gpu", "pause|--release-gpu");
     parses("step 12", "step|12");
     parses("at 40 set topk_ratio 0.05", "at|40|set topk_ratio 0.05");
     parses("at! 40 set lr 1", "at!|40|set lr 1");
@@ -65,7 +67,8 @@ static void refusals(void **state)
     parses("set", "refused*something is missing; `set NAME VALUE");
     parses("set lr", "refused*value is missing");
     parses("set note two words", "refused*needs quotes");
-    parses("pause now", "refused*too many words; `pause`");
+    parses("pause now", "refused*does not know; `pause [--release-gpu]`");
+    parses("pause --release-gpu --release-gpu", "refused*too many words");
     parses("pause!", "refused*never asks");
     parses("step 0", "refused*1 or more");
     parses("step -1", "refused*1 or more");

@@ -93,7 +93,7 @@ static void test_commands(void **state)
     offers("se", 0, false, "set select");
     offers("pause!", 0, false, "");
     offers("nothing like it", 0, false, "");
-    offers("pause ", 0, false, "");
+    offers("pause ", 6, false, "--release-gpu");
     offers("mark pa", 0, false, "");
     offers("sample ", 0, false, "");
     offers("step ", 0, false, "");

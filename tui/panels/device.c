@@ -113,18 +113,37 @@ static void draw_metric(const struct zf_view *v, struct zf_canvas *c, struct zf_
     zf_cursor_column(v, c, (struct zf_rect){r.x + label, r.y, n, r.rows}, first, last, false);
 }
 
+/* A figure has a row if there are values of it, or a reason why there are none. */
+static bool has_row(const struct zf_view *v, const struct metric *m)
+{
+    return zf_have(v->h, m->id) || zf_history_refused(v->h, m->id);
+}
+
+static void draw_refused(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r, const struct metric *m)
+{
+    char text[64];
+    int label = r.cols >= 30 ? LABEL : 8;
+    snprintf(text, sizeof text, "n/a (%s)", zf_history_refused(v->h, m->id));
+    zf_fit(c, r, 0, 0, label - 1, ZF_STYLE_DIM, m->label);
+    zf_fit(c, r, label, 0, r.cols - label, ZF_STYLE_DIM, text);
+}
+
 void zf_draw_device(const struct zf_view *v, struct zf_canvas *c, struct zf_rect r)
 {
     uint64_t first, last;
     int y = 0, count = 0;
     zf_axis_steps(v, &first, &last);
-    for (int i = 0; i < METRICS; i++) count += zf_have(v->h, metrics[i].id);
+    for (int i = 0; i < METRICS; i++) count += has_row(v, &metrics[i]);
     /* so many lines each that all are seen, one of them a gap */
     int tall = count && r.rows / count >= 3 ? r.rows / count : 1, gap = tall > 2;
     if (tall > 6) tall = 6;
     for (int i = 0; i < METRICS && y < r.rows; i++) {
-        if (!zf_have(v->h, metrics[i].id)) continue;
-        draw_metric(v, c, (struct zf_rect){r.x, r.y + y, r.cols, tall - gap}, &metrics[i], first, last);
+        struct zf_rect row = {r.x, r.y + y, r.cols, tall - gap};
+        if (!has_row(v, &metrics[i])) continue;
+        if (zf_have(v->h, metrics[i].id))
+            draw_metric(v, c, row, &metrics[i], first, last);
+        else
+            draw_refused(v, c, row, &metrics[i]);
         y += tall;
     }
     if (!count) zf_say(c, r, "no step yet");
