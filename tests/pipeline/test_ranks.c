@@ -2,6 +2,7 @@
  * all of them together do what one rank does alone, within rounding; and how fast their lanes are changes no bit. */
 #include "bits.h"
 #include "core/pipeline/impl.h"
+#include "core/pipeline/state.h"
 #include "kernels/comm_threads.h"
 
 #include <pthread.h>
@@ -92,6 +93,16 @@ static void ranks_step(struct run *r, const struct setting *a, int rank, uint64_
     r->norms[t] = norm.norm;
 }
 
+/* What a checkpoint begins with: what ranks know together is brought together, and no bit of what follows is another. */
+static void begin_save(struct run *r)
+{
+    struct zf_state s;
+    ok(zf_state_open(&s, &r->pipeline, &e));
+    for (size_t i = 0; i < r->pipeline.matrices; i++)
+        if (r->pipeline.matrix[i].shares && zf_is_staged(&r->pipeline.matrix[i])) assert_false(r->pipeline.matrix[i].shares->summed);
+    zf_state_close(&s);
+}
+
 static void change_at(struct run *r, const char *changes, uint64_t t)
 {
     char copy[512], *save = NULL;
@@ -102,6 +113,8 @@ static void change_at(struct run *r, const char *changes, uint64_t t)
         if ((uint64_t)at != t) continue;
         if (!strcmp(c + used, "drain"))
             ok(zf_pipeline_drain(&r->pipeline, &e));
+        else if (!strcmp(c + used, "save"))
+            begin_save(r);
         else if (!strcmp(c + used, "reselect"))
             zf_pipeline_reselect(&r->pipeline);
         else if (!strcmp(c + used, "skip"))
@@ -303,6 +316,7 @@ static void test_schedules(void **state)
             char what[600];
             memset(b.result, 0, sizeof b.result);
             b.look = false;
+            b.changes = "4 save;5 save;6 save;8 topk_ratio 0.4;8 save;10 save;11 update_interval 2;13 save;14 save";
             b.how.jitter = (uint64_t)++schedule;
             zf_pipeline_grain = grains[schedule % 3];
             snprintf(what, sizeof what, "%s, %d ranks, schedule %d", policy(i), a.ranks, schedule);
