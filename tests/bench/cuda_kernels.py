@@ -2,12 +2,13 @@
 
     python3 tests/bench/cuda_kernels.py BUILD > kernels/cuda/KERNELS.md
 
-BUILD has been told to make the files first: ninja ptxas. Nothing here is measured. Standard library only.
+Nothing here is measured. Standard library only.
 """
 import glob
 import math
 import os
 import re
+import subprocess
 import sys
 
 GENERATIONS = ("80", "90")
@@ -29,27 +30,23 @@ def tiles(width):
 
 def read(build):
     """{generation: {name: (registers, static shared memory, stack, spills)}}, and nvcc's version."""
-    found, version = {}, None
-    for generation in GENERATIONS:
-        files = sorted(glob.glob(os.path.join(build, "tests", "kernels", f"*_sm{generation}.ptxas")))
-        if not files:
-            sys.exit(f"{build} has no *_sm{generation}.ptxas in tests/kernels: ninja -C {build} ptxas makes them")
-        kernels = found[generation] = {}
-        for file in files:
-            name = None
-            with open(file) as f:
-                lines = f.readlines()
-            for line in lines:
-                if line.startswith("version "):
-                    version = line.split()[1]
-                if m := re.search(r"Function properties for (?:void )?(.*)", line):
-                    name = re.sub(r"\(.*\)$", "", re.sub(r"\((int|bool)\)", "", m.group(1))).replace(" ", "")
-                    name = name.replace("__nv_bfloat16", "bf16").replace("unsignedshort", "u16").replace("unsignedint", "u32")
-                if m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
-                    stack, spills = int(m.group(1)), int(m.group(2)) + int(m.group(3))
-                if m := re.search(r"Used (\d+) registers", line):
-                    shared = re.search(r"(\d+) bytes smem", line)
-                    kernels[name] = (int(m.group(1)), int(shared.group(1)) if shared else 0, stack, spills)
+    found, version, kernels = {}, None, {}
+    for file in sorted(glob.glob(os.path.join(build, "kernels", "cuda", "*.ptxas"))):
+        with open(file) as f:
+            text = f.read()
+        names = subprocess.run(["c++filt"], input=text, stdout=subprocess.PIPE, text=True, check=True).stdout
+        for line in names.splitlines():
+            if line.startswith("version "):
+                version = line.split()[1]
+            if m := re.search(r"Compiling entry function '(?:void )?(.*)' for 'sm_(\d+)'", line):
+                kernels = found.setdefault(m.group(2), {})
+                name = re.sub(r"\(.*\)$", "", re.sub(r"\((int|bool)\)", "", m.group(1))).replace(" ", "")
+                name = name.replace("__nv_bfloat16", "bf16").replace("unsignedshort", "u16").replace("unsignedint", "u32")
+            if m := re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", line):
+                stack, spills = int(m.group(1)), int(m.group(2)) + int(m.group(3))
+            if m := re.search(r"Used (\d+) registers", line):
+                shared = re.search(r"(\d+) bytes smem", line)
+                kernels[name] = (int(m.group(1)), int(shared.group(1)) if shared else 0, stack, spills)
     return found, version
 
 
