@@ -120,6 +120,8 @@ struct zf_device_info {
 };
 
 struct zf_ops;
+struct zf_comm;
+struct zf_comm_world;
 
 /* The head of every backend's event: a lane may wait for events of another backend's lanes. */
 struct zf_event {
@@ -172,6 +174,9 @@ struct zf_device_type {
     enum zf_status (*call)(struct zf_lane *l, void (*body)(void *ctx), void *ctx);
 
     const struct zf_ops *ops;
+
+    /* How its ranks speak with each other (kernels/comm.h). NULL: they do not. */
+    enum zf_status (*comm_open)(struct zf_comm **out, struct zf_device *d, const struct zf_comm_world *world, struct zf_err *e);
 };
 
 /* The head of every backend's device. */

@@ -241,10 +241,11 @@ static enum zf_status allocate(struct zf_pipeline *p, struct zf_err *e)
     return zf_pipeline_sync(p, e); /* what a lane refuses is told here */
 }
 
-enum zf_status zf_pipeline_open(struct zf_pipeline *p, struct zf_model *m, struct zf_device *host, const struct zf_policy *policy,
-                                const struct zf_adam_rule *rule, struct zf_err *e)
+enum zf_status zf_pipeline_open(struct zf_pipeline *p, struct zf_model *m, struct zf_device *host, struct zf_comm *comm,
+                                const struct zf_policy *policy, const struct zf_adam_rule *rule, struct zf_err *e)
 {
     *p = (struct zf_pipeline){.model = m,
+                              .comm = comm,
                               .device = m->device,
                               .host = host ? host : m->device,
                               .compute = m->lane,

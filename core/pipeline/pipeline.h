@@ -18,6 +18,7 @@
 #include "core/model/model.h"
 #include "core/pipeline/chunks.h"
 #include "core/pipeline/window.h"
+#include "kernels/comm.h"
 
 /* What AdamW needs beside the policy; may change between steps. */
 struct zf_adam_rule {
@@ -105,6 +106,7 @@ struct zf_pipeline_counts { /* since the start */
 struct zf_pipeline {
     struct zf_model *model;
     struct zf_device *device, *host;
+    struct zf_comm *comm; /* NULL: one rank */
     struct zf_lane *compute, *d2h, *h2d, *cpu;
     struct zf_policy policy;
     struct zf_adam_rule rule;
@@ -140,9 +142,10 @@ struct zf_pipeline {
     struct zf_state_gate *gate; /* of a checkpoint that is being written (state.h); NULL: none */
 };
 
-/* The model has been opened for training. The masters become the pipeline's. host: NULL: the device itself does the CPU half's work. */
-enum zf_status zf_pipeline_open(struct zf_pipeline *p, struct zf_model *m, struct zf_device *host, const struct zf_policy *policy,
-                                const struct zf_adam_rule *rule, struct zf_err *e);
+/* The model has been opened for training. The masters become the pipeline's. host: NULL: the device itself does the CPU half's work. comm:
+ * NULL: this is the only rank; it outlives the pipeline. */
+enum zf_status zf_pipeline_open(struct zf_pipeline *p, struct zf_model *m, struct zf_device *host, struct zf_comm *comm,
+                                const struct zf_policy *policy, const struct zf_adam_rule *rule, struct zf_err *e);
 void zf_pipeline_close(struct zf_pipeline *p);
 
 /* Step p->step + 1: begin, zf_model_step for each micro-batch (last = before the last one), then finish. rate: the step's learning rate. */

@@ -191,7 +191,7 @@ static enum zf_status drain(struct trained *t, const struct zf_saved_model *m, s
     ZF_TRY(zf_device_open(&t->device, "host", &(struct zf_device_options){0}, e));
     ZF_TRY(zf_model_open_blank(&t->model, &m->config, bf16 ? ZF_BF16 : ZF_F32, true, t->device, e));
     ZF_TRY(zf_setup_freeze(&t->model.params, &o->freeze, e));
-    ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, NULL, &policy, &rule, e));
+    ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, NULL, NULL, &policy, &rule, e));
     ZF_TRY(zf_saved_state(&m->file, &t->pipeline, NULL, NULL, e));
     return zf_pipeline_drain(&t->pipeline, e);
 }

@@ -228,7 +228,7 @@ enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resum
     s->policy = zf_policy_of(o, s->dtype, t->pace.interval.now);
     t->schedule = zf_schedule_of(o);
     t->rule = zf_rule_of(o);
-    ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, &s->policy, &t->rule, e));
+    ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, NULL, &s->policy, &t->rule, e));
     if (saved) ZF_TRY(zf_saved_state(&from->file, &t->pipeline, between_pieces, t, e));
     return zf_trainer_feed(t, e);
 }

@@ -280,7 +280,7 @@ static enum zf_status compare(struct job *j, struct zf_err *e)
     ZF_TRY(zf_model_reserve(&j->model, j->batch.tokens, j->length, ZF_KEEP_ALL, e));
     const struct zf_policy gpu_only = {.ratio = 1, .interval = 1, .cpu_half = true, .bus = j->v->dtype};
     const struct zf_adam_rule rule = {.beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1};
-    ZF_TRY(zf_pipeline_open(&j->pipeline, &j->model, NULL, &gpu_only, &rule, e));
+    ZF_TRY(zf_pipeline_open(&j->pipeline, &j->model, NULL, NULL, &gpu_only, &rule, e));
 
     size_t largest = j->batch.tokens * config.vocab;
     for (size_t i = 0; i < j->model.params.count; i++) {

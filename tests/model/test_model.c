@@ -151,7 +151,7 @@ static double loss_of(struct fixture *f, bool backward, float scale)
 static void open_pipeline(struct zf_pipeline *p, struct fixture *f, const struct zf_adam_rule *rule)
 {
     const struct zf_policy gpu_only = {.ratio = 1, .interval = 1, .visible = ZF_VISIBLE_NONE, .cpu_half = true, .bus = f->model.dtype};
-    ok(zf_pipeline_open(p, &f->model, NULL, &gpu_only, rule, &e));
+    ok(zf_pipeline_open(p, &f->model, NULL, NULL, &gpu_only, rule, &e));
 }
 
 static struct zf_step_norm update(struct zf_pipeline *p, struct fixture *f, float scale)

@@ -183,7 +183,7 @@ static inline void run_start_model(struct run *r)
 static inline void run_start_pipeline(struct run *r)
 {
     struct zf_policy policy = zf_policy_of(&r->options, r->how.dtype, 4);
-    ok(zf_pipeline_open(&r->pipeline, &r->model, r->host, &policy, &r->rule, &e));
+    ok(zf_pipeline_open(&r->pipeline, &r->model, r->host, NULL, &policy, &r->rule, &e));
 }
 
 static inline void run_start(struct run *r)

@@ -49,7 +49,7 @@ static void start(struct fixture *f, const struct zf_policy *owner, enum zf_dtyp
             m->master[k] = 1 + (float)k / ELEMENTS;
             if (dtype == ZF_BF16) ((uint16_t *)m->weights)[k] = zf_f32_to_bf16(m->master[k]);
         }
-    ok(zf_pipeline_open(&f->pipeline, m, NULL, &policy, &rule, &e));
+    ok(zf_pipeline_open(&f->pipeline, m, NULL, NULL, &policy, &rule, &e));
 }
 
 static void stop(struct fixture *f)
