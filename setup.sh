@@ -5,7 +5,7 @@ set -eu
 
 build="build-essential meson ninja-build pkg-config libdnnl-dev libhwloc-dev libjansson-dev libncurses-dev libonig-dev libreadline-dev \
     libutf8proc-dev libxxhash-dev libzstd-dev"
-test="$build libcmocka-dev libvterm-dev python3 strace tmux util-linux"
+test="$build libcmocka-dev libopenmpi-dev libvterm-dev openmpi-bin python3 strace tmux util-linux"
 fuzz="$test clang libclang-rt-dev libomp-dev"
 
 fail()

@@ -1,5 +1,6 @@
 /* The host backend: any x86-64 processor. Open, close, info; the choice of the instruction-set path. */
 #include "kernels/cores.h"
+#include "kernels/comm/mpi.h"
 #include "kernels/host/attention_amx.h"
 #include "kernels/host/host.h"
 
@@ -219,4 +220,5 @@ const struct zf_device_type zf_host_device = {
     .fill = zf_host_fill,
     .call = zf_host_call,
     .ops = &zf_host_ops,
+    .comm_open = zf_mpi_comm_open,
 };
