@@ -24,6 +24,9 @@ struct zf_memory_limits {
 /* root: "/" ; tests give fake trees (root/proc/meminfo, root/proc/self/cgroup, root/sys/fs/cgroup/...). memory_limit 0: none. */
 void zf_memory_limits_read(struct zf_memory_limits *out, const char *root, size_t memory_limit);
 
+/* `processes` like this one are on the machine: what is the machine's or the cgroup's is shared out. */
+void zf_memory_limits_share(struct zf_memory_limits *l, size_t processes);
+
 /* How often the out-of-memory killer has acted in this process's cgroup; SIZE_MAX: not known. */
 size_t zf_memory_oom_kills(const char *root);
 
@@ -58,6 +61,7 @@ struct zf_memory_request {
     size_t sequence_length; /* the longest row that can occur, validation included */
     size_t data_bytes;      /* what the datasets will hold */
     size_t loaders;         /* that read ahead at the same time, each with a queue of micro-batches */
+    size_t ranks;           /* that share out the CPU half; 0: one */
     bool training;          /* false: forward only (check of generate) */
     bool recompute;         /* in training: layers keep their inputs only */
     enum zf_dtype dtype;    /* of weights and activations */

@@ -2,7 +2,7 @@
 #include "core/run/measure.h"
 #include "core/base/plural.h"
 #include "core/run/report.h"
-#include "core/run/trainer.h"
+#include "core/run/orders.h"
 
 #include "core/base/clock.h"
 #include "core/base/show.h"
@@ -280,8 +280,10 @@ void zf_record_valid(struct zf_trainer *t, const struct zf_valid_record *r)
     zf_plain_text(&t->plain, "step %" PRIu64 " validation loss %.4f over %" PRIu64 " targets%s", t->step, r->loss, r->tokens, accuracy);
 }
 
+/* Of a parameter's gradient, as it comes by in pieces: this rank's share, where all of it was summed. */
 struct norm_sum {
-    double squares, most;
+    struct zf_norm norm;
+    size_t at, from, to;
 };
 
 static enum zf_status add_piece(void *ctx, const float *x, size_t n, struct zf_err *e)
@@ -289,37 +291,73 @@ static enum zf_status add_piece(void *ctx, const float *x, size_t n, struct zf_e
     struct norm_sum *s = ctx;
     (void)e;
     for (size_t i = 0; i < n; i++) {
-        s->squares += (double)x[i] * x[i];
-        if (isnan(x[i]) || fabsf(x[i]) > s->most) s->most = fabsf(x[i]);
+        if (s->at + i < s->from || s->at + i >= s->to) continue;
+        s->norm.squares += (double)x[i] * x[i];
+        if (isnan(x[i]) || fabsf(x[i]) > s->norm.most) s->norm.most = fabsf(x[i]);
     }
+    s->at += n;
     return ZF_OK;
 }
 
-/* Gradients as they are after the step: summed over micro-batches, before clipping. */
-void zf_record_norms(struct zf_trainer *t)
+static enum zf_status own_norms(struct zf_trainer *t, double *sums, struct zf_err *e)
 {
     const struct zf_params *p = &t->model.params;
-    struct zf_err ignored;
+    int rank = zf_world_rank(t->world), ranks = zf_world_ranks(t->world);
     void *pinned;
-    double total = 0;
-    if (t->device->type->alloc(t->device, ZF_MEM_PINNED, ZF_TAG_OTHER, 2 * zf_model_piece_floats(p) * sizeof(float), &pinned, &ignored))
-        return;
-    json_t *o = line("norms", t->step), *matrices = json_array();
-    for (size_t i = 0; i < p->count; i++) {
+    ZF_TRY(t->device->type->alloc(t->device, ZF_MEM_PINNED, ZF_TAG_OTHER, 2 * zf_model_piece_floats(p) * sizeof(float), &pinned, e));
+    enum zf_status s = ZF_OK;
+    for (size_t i = 0; !s && i < p->count; i++) {
         const struct zf_param *q = &p->list[i];
-        struct norm_sum sum = {0};
-        if (q->frozen || zf_model_each_piece(&t->model, t->model.grad, q, pinned, add_piece, &sum, &ignored)) continue;
-        total += sum.squares;
-        if (!q->matrix) continue;
-        json_t *m = json_pack("{s:s}", "name", q->name);
-        json_object_set_new(m, "norm", zf_json_real(sqrt(sum.squares)));
-        json_object_set_new(m, "max", zf_json_real(sum.most));
-        json_array_append_new(matrices, m);
+        double *own = sums + i * (size_t)(1 + ranks);
+        struct norm_sum sum = {.from = q->cols * zf_share(q->rows, rank, ranks), .to = q->cols * zf_share(q->rows, rank + 1, ranks)};
+        if (!q->matrix) sum.from = 0, sum.to = rank ? 0 : q->rows * q->cols; /* all have all of it */
+        if (!q->frozen) s = zf_model_each_piece(&t->model, t->model.grad, q, pinned, add_piece, &sum, e);
+        own[0] = sum.norm.squares;
+        own[1 + rank] = sum.norm.most;
     }
     t->device->type->free(t->device, pinned);
+    return s;
+}
+
+/* Gradients as they are after the step: summed over micro-batches and ranks, before clipping. */
+enum zf_status zf_trainer_norms(struct zf_trainer *t, const struct zf_ordered *o, const json_t *text, struct zf_err *e)
+{
+    size_t count = t->model.params.count, each = 1 + (size_t)zf_world_ranks(t->world);
+    double *sums = calloc(count * each, sizeof *sums);
+    (void)o, (void)text;
+    if (!t->norm) t->norm = calloc(count, sizeof *t->norm);
+    enum zf_status s = sums && t->norm ? own_norms(t, sums, e) : zf_fail_memory(e, "the norms of gradients");
+    s = zf_order_sum(t, s, sums, count * each, e);
+    for (size_t i = 0; !s && i < count; i++) {
+        const double *x = sums + i * each;
+        t->norm[i] = (struct zf_norm){.squares = x[0]};
+        for (size_t r = 1; r < each; r++)
+            if (isnan(x[r]) || x[r] > t->norm[i].most) t->norm[i].most = x[r];
+    }
+    free(sums);
+    return s;
+}
+
+enum zf_status zf_record_norms(struct zf_trainer *t, struct zf_err *e)
+{
+    const struct zf_params *p = &t->model.params;
+    double total = 0;
+    enum zf_status s = zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_NORMS}, NULL, e);
+    if (s == ZF_MEMORY && !t->world) return ZF_OK; /* telemetry never stops training */
+    ZF_TRY(s);
+    json_t *o = line("norms", t->step), *matrices = json_array();
+    for (size_t i = 0; i < p->count; i++) {
+        total += t->norm[i].squares;
+        if (!p->list[i].matrix || p->list[i].frozen) continue;
+        json_t *m = json_pack("{s:s}", "name", p->list[i].name);
+        json_object_set_new(m, "norm", zf_json_real(sqrt(t->norm[i].squares)));
+        json_object_set_new(m, "max", zf_json_real(t->norm[i].most));
+        json_array_append_new(matrices, m);
+    }
     json_object_set_new(o, "total", zf_json_real(sqrt(total)));
     json_object_set_new(o, "matrices", matrices);
     zf_metrics_write(t->metrics, o);
+    return ZF_OK;
 }
 
 /* What the bus carried in a step, in units of M, the bytes of all matrices' weights, beside what a formula says; how long the device waited
@@ -356,10 +394,11 @@ void zf_record_end(struct zf_trainer *t, const char *reason, enum zf_status code
     json_object_set_new(o, "steps", integer(t->setup->steps)); /* as they were in the end: more go on */
     set_bus(o, t, bus, sizeof bus);
     if (zf_metrics_dropped(t->metrics)) json_object_set_new(o, "metrics_dropped", integer(zf_metrics_dropped(t->metrics)));
-    zf_metrics_write(t->metrics, json_incref(o));
-    if (t->journal && zf_journal_append(t->journal, o, &e))
+    bool said = atomic_exchange(&t->ended, true); /* by the thread that looks after the ranks */
+    if (!said) zf_metrics_write(t->metrics, json_incref(o));
+    if (!said && t->journal && zf_journal_append(t->journal, o, &e))
         zf_err_print("warning", &e);
-    else if (!t->journal)
+    else if (said || !t->journal)
         json_decref(o);
     if (zf_metrics_dropped(t->metrics))
         zf_plain_text(&t->plain, "warning: %zu line%s of metrics.jsonl lost: %s", zf_metrics_dropped(t->metrics),

@@ -126,7 +126,7 @@ static enum zf_status write_now(struct zf_trainer *t, struct zf_saving *s, struc
 static size_t spare_memory(const struct zf_trainer *t)
 {
     struct zf_memory_limits l;
-    zf_memory_limits_read(&l, "/", (size_t)t->o->memory_limit);
+    zf_setup_limits(t->setup, &l);
     return t->save.memory.size + l.least / 2;
 }
 

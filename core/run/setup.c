@@ -254,6 +254,7 @@ static struct zf_dataset_options data_options(struct zf_setup *s, const struct z
                                        .add_eos = o->add_eos,
                                        .skip_bad = o->skip_bad,
                                        .cache = o->cache,
+                                       .shared = s->ranks > 1,
                                        .threads = tokenising_threads(o),
                                        .progress = told,
                                        .progress_context = s};
@@ -285,7 +286,13 @@ static void estimate(const struct zf_setup *s, const struct zf_strings *files, s
             if (s->sequence_length > *longest) *longest = s->sequence_length;
         }
     }
-    if (!zf_cache_used(s->o->cache, size)) *bytes += times * tokens * sizeof(int32_t);
+    if (!zf_cache_used(s->o->cache, s->ranks > 1 ? UINT64_MAX : size)) *bytes += times * tokens * sizeof(int32_t);
+}
+
+void zf_setup_limits(const struct zf_setup *s, struct zf_memory_limits *out)
+{
+    zf_memory_limits_read(out, "/", (size_t)s->o->memory_limit);
+    if (s->neighbours > 1) zf_memory_limits_share(out, (size_t)s->neighbours);
 }
 
 /* The plan under a strategy. */
@@ -303,8 +310,10 @@ static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes
     const struct zf_options *o = s->o;
     s->request = (struct zf_memory_request){.config = &s->config,
                                             .params = &s->params,
-                                            .batch_size = (size_t)o->batch_size,
-                                            .micro_batch = (size_t)o->micro_batch,
+                                            .batch_size = s->ranks ? ((size_t)o->batch_size + (size_t)s->ranks - 1) / (size_t)s->ranks
+                                                                   : (size_t)o->batch_size,
+                                            .ranks = (size_t)s->ranks,
+                                            .micro_batch = s->micro_batch ? s->micro_batch : (size_t)o->micro_batch,
                                             .sequence_length = longest,
                                             .data_bytes = data_bytes,
                                             .loaders = 2,
@@ -382,7 +391,7 @@ static enum zf_status read_data(struct zf_setup *s, const volatile int *stop, st
     ZF_TRY(read_choices(s, e));
     ZF_TRY(read_template(&s->prompt, o->prompt_file, e));
     ZF_TRY(read_template(&s->response, o->response_file, e));
-    zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);
+    zf_setup_limits(s, &s->limits);
     estimate(s, &o->train, 1, &bytes, &longest);
     estimate(s, &o->valid, 1 + s->choice_count, &bytes, &longest);
     ZF_TRY(plan(s, longest ? longest : s->sequence_length, bytes, e));
@@ -407,7 +416,7 @@ static enum zf_status read_data(struct zf_setup *s, const volatile int *stop, st
     ZF_TRY(zf_setup_steps(s, e));
     size_t held = s->all.bytes + s->valid.bytes + s->choices.bytes; /* a slice holds nothing */
     /* what the data takes is resident by now: it counts in the plan, not once more in what is there */
-    zf_memory_limits_read(&s->limits, "/", (size_t)o->memory_limit);
+    zf_setup_limits(s, &s->limits);
     s->limits.least = s->limits.least > SIZE_MAX - held ? SIZE_MAX : s->limits.least + held;
     return plan(s, longest, held, e);
 }

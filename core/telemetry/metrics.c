@@ -3,11 +3,13 @@
 #include "core/telemetry/jsonl.h"
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 struct zf_metrics {
+    pthread_mutex_t lock; /* over lines: the loss of a rank is told by another thread */
     struct zf_jsonl file;
     size_t dropped;
     int error;
@@ -20,6 +22,7 @@ enum zf_status zf_metrics_open(struct zf_metrics **out, const char *path, struct
     *out = NULL;
     struct zf_metrics *m = calloc(1, sizeof *m);
     if (!m) return zf_fail_memory(e, path);
+    pthread_mutex_init(&m->lock, NULL);
     enum zf_status s = zf_jsonl_open(&m->file, path, e);
     if (s)
         free(m);
@@ -33,12 +36,14 @@ void zf_metrics_write(struct zf_metrics *m, json_t *stolen)
     if (m) {
         size_t size;
         char *text = zf_jsonl_text(stolen, &size);
+        pthread_mutex_lock(&m->lock);
         int error = text ? zf_jsonl_append(&m->file, text, size) : ENOMEM;
         if (error) {
             m->error = error;
             m->dropped++;
         }
         if (text && m->listener) m->listener(m->ctx, text, size);
+        pthread_mutex_unlock(&m->lock);
         free(text);
     }
     json_decref(stolen);
@@ -47,8 +52,10 @@ void zf_metrics_write(struct zf_metrics *m, json_t *stolen)
 void zf_metrics_listen(struct zf_metrics *m, void (*fn)(void *ctx, const char *line, size_t size), void *ctx)
 {
     if (!m) return;
+    pthread_mutex_lock(&m->lock);
     m->listener = fn;
     m->ctx = ctx;
+    pthread_mutex_unlock(&m->lock);
 }
 
 uint64_t zf_metrics_size(const struct zf_metrics *m)
@@ -71,5 +78,6 @@ void zf_metrics_close(struct zf_metrics *m)
 {
     if (!m) return;
     zf_jsonl_close(&m->file);
+    pthread_mutex_destroy(&m->lock);
     free(m);
 }

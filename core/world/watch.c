@@ -56,7 +56,9 @@ void zf_world_set_fate(struct zf_world *w, enum zf_status code, int rank, int fr
     if (!first) return;
     if (!quiet) fprintf(stderr, "zenflow-console: rank %d: %s; the run ends\n", w->launch.rank, text);
     if (rank >= 0) end_process(w, rank);
+    pthread_mutex_lock(&w->hooks);
     if (rank >= 0 && w->lost) w->lost(w->lost_ctx, rank, text);
+    pthread_mutex_unlock(&w->hooks);
 }
 
 /* Whose connection it was, or whose silence it is. */
@@ -309,6 +311,7 @@ static void end_at_last(struct zf_world *w, double now)
     pthread_mutex_unlock(&w->lock);
     if (!late) return;
     if (f.quiet && !w->launch.rank) fprintf(stderr, "zenflow-console: %s\n", f.text);
+    pthread_mutex_lock(&w->hooks);
     if (w->last) w->last(w->lost_ctx, f.code, f.text);
     _exit((int)f.code);
 }

@@ -34,6 +34,7 @@ static void release(struct zf_world *w)
     for (int i = 0; i < 2; i++)
         if (w->wake[i] >= 0) close(w->wake[i]);
     pthread_mutex_destroy(&w->lock);
+    pthread_mutex_destroy(&w->hooks);
     pthread_cond_destroy(&w->moved);
     free(w->waiting);
     free(w->peer);
@@ -50,6 +51,7 @@ static struct zf_world *new_world(const struct zf_world_options *o)
     pthread_condattr_init(&clock);
     pthread_condattr_setclock(&clock, CLOCK_MONOTONIC);
     pthread_mutex_init(&w->lock, NULL);
+    pthread_mutex_init(&w->hooks, NULL);
     pthread_cond_init(&w->moved, &clock);
     pthread_condattr_destroy(&clock);
     w->launch = *o->launch;
@@ -171,11 +173,11 @@ void zf_world_when_lost(struct zf_world *w, void (*lost)(void *ctx, int rank, co
                         void (*last)(void *ctx, enum zf_status code, const char *text), void *ctx)
 {
     if (!w) return;
-    pthread_mutex_lock(&w->lock);
+    pthread_mutex_lock(&w->hooks);
     w->lost = lost;
     w->last = last;
     w->lost_ctx = ctx;
-    pthread_mutex_unlock(&w->lock);
+    pthread_mutex_unlock(&w->hooks);
 }
 
 void zf_world_tick(struct zf_world *w, enum zf_status (*tick)(void *ctx, struct zf_err *e), void *ctx)

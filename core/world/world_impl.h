@@ -83,6 +83,7 @@ struct zf_world {
         double since;
     } * waiting;
     size_t waitings;
+    pthread_mutex_t hooks; /* over these: they are not called any more once they are taken away */
     void (*lost)(void *ctx, int rank, const char *text);
     void (*last)(void *ctx, enum zf_status code, const char *text);
     void *lost_ctx;
