@@ -49,9 +49,10 @@ enum zf_status zf_pipeline_begin_windows(struct zf_pipeline *p, struct zf_err *e
 
 enum zf_status zf_pipeline_show_due(struct zf_pipeline *p, struct zf_err *e)
 {
+    if (p->comm) ZF_TRY(zf_ranks_follow(p, e));
     for (size_t i = 0; i < p->matrices; i++)
         if (zf_window_shows(&p->matrix[i].window, p->step)) ZF_TRY(zf_pipeline_show(p, &p->matrix[i], p->policy.optimistic, true, e));
-    return ZF_OK;
+    return p->comm ? zf_ranks_visible(p, e) : ZF_OK;
 }
 
 enum zf_status zf_pipeline_settle(struct zf_pipeline *p, struct zf_err *e)
@@ -77,7 +78,7 @@ static enum zf_status drain(struct zf_pipeline *p, struct zf_matrix *x, struct z
         x->open.cpu_rate = p->policy.cpu_rate;
         ZF_TRY(zf_pipeline_serve(p, x, &x->open, true, e));
     }
-    if ((windows || p->policy.optimistic) && zf_cpu_rows(x)) {
+    if ((windows || p->policy.optimistic) && zf_all_cpu_rows(x)) {
         ZF_TRY(zf_pipeline_stage(p, x, &now, true, e));
         if (windows && p->policy.optimistic) {
             ZF_TRY(zf_pipeline_statistics(p, x, NULL, NULL, zf_cpu_rows(x), false, p->rule.beta2, e));
@@ -98,6 +99,10 @@ enum zf_status zf_pipeline_drain(struct zf_pipeline *p, struct zf_err *e)
     p->torn = true;
     for (size_t i = 0; i < p->matrices; i++) ZF_TRY(drain(p, &p->matrix[i], e));
     p->torn = false;
+    if (p->comm) {
+        ZF_TRY(zf_ranks_visible(p, e));
+        ZF_TRY(zf_pipeline_sync(p, e));
+    }
     zf_pipeline_exhume(p, UINT64_MAX);
     return ZF_OK;
 }
@@ -111,6 +116,8 @@ static enum zf_status stage_again(struct zf_pipeline *p, struct zf_matrix *x, st
     if (!was) return zf_fail_memory(e, "a change");
     for (size_t r = 0; r < x->staged_rows; r++)
         if (x->staged[r] != UINT32_MAX) was[x->staged[r]] = 1;
+    if (x->shares) memcpy(was, x->shares->staged, x->channels);
+    size_t all = x->shares ? x->shares->staged_rows : 0;
     bool nothing = x->staged_rows == 0;
     enum zf_status s = zf_pipeline_stage(p, x, &x->up, !p->policy.optimistic, e);
     for (size_t r = 0; r < rows; r++) {
@@ -123,8 +130,12 @@ static enum zf_status stage_again(struct zf_pipeline *p, struct zf_matrix *x, st
         }
     }
     if (nothing) x->staged_rows = 0;
+    if (x->shares) {
+        memcpy(x->shares->staged, was, x->channels);
+        x->shares->staged_rows = all;
+    }
     free(was);
-    if (!s && p->policy.optimistic && kept) s = zf_pipeline_statistics(p, x, from, to, kept, true, x->up.rule.beta2, e);
+    if (!s && p->policy.optimistic && (kept || x->shares)) s = zf_pipeline_statistics(p, x, from, to, kept, true, x->up.rule.beta2, e);
     return s ? s : zf_pipeline_sync(p, e);
 }
 
@@ -147,7 +158,7 @@ enum zf_status zf_pipeline_change(struct zf_pipeline *p, const struct zf_policy 
     if (*change & ZF_CHANGE_DRAIN) return zf_pipeline_begin_windows(p, e);
     for (size_t i = 0; toggled && i < p->matrices; i++) {
         struct zf_matrix *x = &p->matrix[i];
-        if (x->window.up.any && x->window.up.served && zf_cpu_rows(x)) ZF_TRY(stage_again(p, x, e));
+        if (x->window.up.any && x->window.up.served && zf_all_cpu_rows(x)) ZF_TRY(stage_again(p, x, e));
     }
     return ZF_OK;
 }

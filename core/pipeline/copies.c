@@ -248,7 +248,11 @@ static enum zf_status hold(struct zf_pipeline *p, enum by by, struct zf_err *e)
 {
     struct zf_state_gate *g = p->gate;
     const struct zf_device_type *t = p->device->type;
-    if (g->passed[by]) return ZF_OK;
+    if (p->ready != p->compute && !g->exchange_passed[by]) { /* it is not what training waits for first */
+        g->exchange_passed[by] = true;
+        return zf_pipeline_wait(p->device, p->ready, g->copied[by], e);
+    }
+    if (p->ready != p->compute || g->passed[by]) return ZF_OK;
     g->passed[by] = true;
     enum zf_status s = t->call(p->compute, began_to_wait, g);
     if (!s) s = t->event_wait(p->compute, g->copied[by]);

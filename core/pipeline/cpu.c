@@ -77,6 +77,7 @@ static void note_staged(struct zf_matrix *x)
     x->staged_rows = zf_cpu_rows(x);
     x->staged_moved = false;
     for (size_t r = 0; r < x->staged_rows; r++) x->staged[r] = x->order[x->device.rows + r];
+    if (x->shares) zf_ranks_staged(x);
 }
 
 enum zf_status zf_pipeline_statistics(struct zf_pipeline *p, struct zf_matrix *x, const uint32_t *list, const uint32_t *to_list,
@@ -84,6 +85,7 @@ enum zf_status zf_pipeline_statistics(struct zf_pipeline *p, struct zf_matrix *x
 {
     ISSUE_CPU(p, vhat_rows, e, .v = x->cpu.v, .t = x->cpu.t, .list = list, .to_list = to_list, .channel = x->next_channel,
               .column = columns ? p->column_parts : NULL, .rows = rows, .cols = x->length, .beta2 = beta2);
+    if (columns && x->shares) return zf_ranks_add_columns(p, x, rows > 0, e);
     if (columns) ISSUE_CPU(p, column_shares, e, .column = p->column_parts, .share = x->next_column, .rows = rows, .cols = x->length);
     return ZF_OK;
 }
@@ -92,7 +94,7 @@ enum zf_status zf_pipeline_serve(struct zf_pipeline *p, struct zf_matrix *x, str
 {
     size_t rows = zf_cpu_rows(x);
     bool optimistic = p->policy.optimistic;
-    if (!rows) return ZF_OK;
+    if (!zf_all_cpu_rows(x)) return ZF_OK;
     uint32_t entries = u->count;
     if (p->policy.cpu_update == ZF_CPU_UPDATE_MEAN && u->count) {
         u->entries[0] = (struct zf_entry){.g = view(&u->sum), .scale = (float)(1 / (double)u->count), .lr = mean_rate(u)};
@@ -107,7 +109,7 @@ enum zf_status zf_pipeline_serve(struct zf_pipeline *p, struct zf_matrix *x, str
 
 enum zf_status zf_pipeline_stage(struct zf_pipeline *p, struct zf_matrix *x, const struct zf_update *u, bool exact, struct zf_err *e)
 {
-    if (!zf_cpu_rows(x)) return ZF_OK;
+    if (!zf_all_cpu_rows(x)) return ZF_OK;
     ZF_TRY(issue_serve(p, x, u, 0, exact ? 0 : zf_update_ahead(p, x, u), e));
     note_staged(x);
     return zf_pipeline_record(p->host, p->cpu, x->served, e);

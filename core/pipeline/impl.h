@@ -1,5 +1,5 @@
 /* Private to core/pipeline. step.c issues a step, cpu.c the CPU half's work, show.c what becomes visible, owners.c who owns which channel,
- * change.c changes between steps, memory.c what is allocated. */
+ * change.c changes between steps, memory.c what is allocated; ranks.c and ranks_owners.c what ranks exchange. */
 #ifndef ZF_PIPELINE_IMPL_H
 #define ZF_PIPELINE_IMPL_H
 
@@ -11,6 +11,8 @@
         if (issued_ != ZF_OK) return zf_lane_refused((dev), (lane_), issued_, #op, (e)); \
     } while (0)
 #define ISSUE(p, op, e, ...) ISSUE_TO(p, (p)->device, (p)->compute, op, e, __VA_ARGS__)
+#define ISSUE_READY(p, op, e, ...) ISSUE_TO(p, (p)->device, (p)->ready, op, e, __VA_ARGS__)
+#define ISSUE_EXCHANGE(p, op, e, ...) ISSUE_TO(p, (p)->device, (p)->exchange, op, e, __VA_ARGS__)
 #define ISSUE_CPU(p, op, e, ...) ISSUE_TO(p, (p)->host, (p)->cpu, op, e, __VA_ARGS__)
 
 struct zf_grave {
@@ -41,6 +43,20 @@ static inline size_t zf_ring_rows(const struct zf_ring *r, const struct zf_rows_
 static inline size_t zf_cpu_rows(const struct zf_matrix *x)
 {
     return x->assigned ? x->cpu.rows : 0;
+}
+/* Of all ranks. */
+static inline size_t zf_all_cpu_rows(const struct zf_matrix *x)
+{
+    return x->assigned ? x->channels - x->device.rows : 0;
+}
+/* Rows in staging, of whichever rank, that are to become visible. */
+static inline bool zf_is_staged(const struct zf_matrix *x)
+{
+    return x->shares ? x->shares->staged_rows > 0 : x->staging.chunk && x->staged_rows;
+}
+static inline bool zf_is_own(const struct zf_pipeline *p, const struct zf_matrix *x, size_t channel)
+{
+    return !x->shares || (channel >= x->shares->first[p->comm->rank] && channel < x->shares->first[p->comm->rank + 1]);
 }
 static inline void *zf_matrix_weights(const struct zf_pipeline *p, const struct zf_param *q)
 {
@@ -82,7 +98,43 @@ void zf_pipeline_spare_now(struct zf_pipeline *p, struct zf_matrix *x);
 /* The same for compute, before it alters visible weights and what moves them; half: the device half's state, too. */
 enum zf_status zf_pipeline_hold(struct zf_pipeline *p, bool half, struct zf_err *e);
 
+/* ranks.c; all but the first only with ranks */
+size_t zf_squares_pieces(const struct zf_pipeline *p, const struct zf_param *q);
+enum zf_status zf_ranks_open(struct zf_pipeline *p, size_t longest_row, size_t most_channels, struct zf_err *e);
+void zf_ranks_close(struct zf_pipeline *p);
+enum zf_status zf_shares_open(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e);
+void zf_shares_close(struct zf_pipeline *p, struct zf_matrix *x);
+/* What is issued into compute comes before what is issued into exchange from here on; and back. */
+enum zf_status zf_ranks_follow(struct zf_pipeline *p, struct zf_err *e);
+enum zf_status zf_ranks_lead(struct zf_pipeline *p, struct zf_err *e);
+enum zf_status zf_ranks_sum(struct zf_pipeline *p, int layer, struct zf_err *e);      /* a layer's gradients and what is known by them */
+enum zf_status zf_ranks_selected(struct zf_pipeline *p, int layer, struct zf_err *e); /* selected rows' gradients, but of what selects */
+enum zf_status zf_ranks_selected_of(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e);
+enum zf_status zf_ranks_visible(struct zf_pipeline *p, struct zf_err *e); /* rows that have changed on their owners' devices */
+enum zf_status zf_ranks_await(struct zf_pipeline *p, int layer, struct zf_err *e);
+enum zf_status zf_ranks_losses(struct zf_pipeline *p, struct zf_err *e); /* every rank's, behind compute */
+/* The norm is on the host: the loss of all; compute goes on behind it. */
+enum zf_status zf_ranks_normed(struct zf_pipeline *p, struct zf_step_norm *out, struct zf_err *e);
+enum zf_status zf_ranks_loss(struct zf_pipeline *p, double *loss, struct zf_err *e);
+void zf_ranks_staged(struct zf_matrix *x); /* all that CPU halves have */
+/* Sums of the own rows' second moments, which the cpu lane has added up in parts, or of no rows; column shares of all. */
+enum zf_status zf_ranks_add_columns(struct zf_pipeline *p, struct zf_matrix *x, bool any, struct zf_err *e);
+enum zf_status zf_ranks_columns(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e);
+enum zf_status zf_ranks_collect(struct zf_pipeline *p, bool sum, const struct zf_comm_rows *list, size_t count, struct zf_err *e);
+
+/* ranks_owners.c */
+enum zf_status zf_ranks_assign(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, size_t count, struct zf_err *e);
+enum zf_status zf_ranks_found(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, size_t count, struct zf_err *e);
+enum zf_status zf_ranks_masters(struct zf_pipeline *p, const struct zf_matrix *x, float *out, struct zf_err *e);
+
 /* owners.c */
+/* A row's way: where it is, where it goes. */
+struct zf_way {
+    uint32_t channel, from, to; /* slots */
+};
+enum zf_status zf_pipeline_leave(struct zf_pipeline *p, struct zf_matrix *x, const struct zf_way *down, size_t downs, struct zf_err *e);
+enum zf_status zf_half_keep(struct zf_pipeline *p, const struct zf_array from[ZF_ARRAYS], const struct zf_array to[ZF_ARRAYS],
+                            const uint32_t *slots, size_t n, struct zf_err *e);
 void zf_half_arrays(const struct zf_pipeline *p, const struct zf_matrix *x, const struct zf_half *h, struct zf_array out[ZF_ARRAYS]);
 /* n rows of device memory, which fit a piece of the ring, to and from host memory. Lanes are idle; waits. */
 enum zf_status zf_pipeline_fetch(struct zf_pipeline *p, const float *base, size_t cols, const uint32_t *list, size_t n, float *host,

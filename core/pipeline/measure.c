@@ -22,6 +22,12 @@ size_t zf_pipeline_chunk_bytes(size_t longest_row)
     return row_bytes(longest_row) > zf_pipeline_grain.chunk ? row_bytes(longest_row) : zf_pipeline_grain.chunk;
 }
 
+size_t zf_ranks_piece_bytes(size_t longest_row)
+{
+    enum { TIMES = 4 };
+    return TIMES * zf_pipeline_piece_bytes(longest_row);
+}
+
 size_t zf_policy_quota(const struct zf_policy *p, size_t channels)
 {
     if (p->ratio <= 0) return 0;

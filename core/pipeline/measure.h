@@ -30,5 +30,6 @@ struct zf_pipeline_grain {
 extern struct zf_pipeline_grain zf_pipeline_grain;
 size_t zf_pipeline_piece_bytes(size_t longest_row); /* of a ring's piece */
 size_t zf_pipeline_chunk_bytes(size_t longest_row); /* of a piece of slots */
+size_t zf_ranks_piece_bytes(size_t longest_row);    /* of what ranks exchange at once */
 
 #endif

@@ -29,7 +29,11 @@ enum zf_status zf_pipeline_sync(struct zf_pipeline *p, struct zf_err *e)
     ZF_TRY(p->device->type->lane_sync(p->d2h, e));
     ZF_TRY(p->host->type->lane_sync(p->cpu, e));
     ZF_TRY(p->device->type->lane_sync(p->h2d, e));
-    return p->device->type->lane_sync(p->compute, e);
+    ZF_TRY(p->device->type->lane_sync(p->compute, e));
+    if (!p->comm) return ZF_OK;
+    ZF_TRY(p->device->type->lane_sync(p->exchange, e));
+    ZF_TRY(p->device->type->lane_sync(p->compute, e));
+    return zf_comm_failed(p->comm, e);
 }
 
 enum zf_status zf_pipeline_bury(struct zf_pipeline *p, void *memory, uint64_t after, struct zf_err *e)
@@ -111,11 +115,6 @@ static int layer_of(const struct zf_param *q, int layers)
                : -1;
 }
 
-static size_t pieces_of(const struct zf_param *q)
-{
-    return (q->rows * q->cols + ZF_SQUARES_CHUNK - 1) / ZF_SQUARES_CHUNK;
-}
-
 static enum zf_status host_array(void *out, size_t count, size_t size, struct zf_err *e)
 {
     void *got = calloc(count ? count : 1, size);
@@ -168,6 +167,7 @@ static enum zf_status matrix_open(struct zf_pipeline *p, struct zf_matrix *x, st
     ZF_TRY(device_array(d, ZF_MEM_PINNED, ZF_TAG_OTHER, &x->next_column, x->length * sizeof *x->next_column, e));
     ZF_TRY(p->host->type->event_new(p->host, &x->served, e));
     for (size_t i = 0; i < x->channels; i++) x->order[i] = (uint32_t)i;
+    if (p->comm) ZF_TRY(zf_shares_open(p, x, e));
     return zf_pipeline_copy(p, p->compute, x->device_order, x->order, x->channels * sizeof *x->order, e);
 }
 
@@ -180,7 +180,7 @@ static enum zf_status list_parameters(struct zf_pipeline *p, struct zf_err *e)
     for (size_t i = 0; i < all->count; i++) {
         const struct zf_param *q = &all->list[i];
         if (q->frozen) continue;
-        size_t n = pieces_of(q);
+        size_t n = zf_squares_pieces(p, q);
         if (q->matrix) {
             p->matrix[p->matrices++] = (struct zf_matrix){.param = q,
                                                           .layer = layer_of(q, (int)p->model->config.layers),
@@ -236,6 +236,7 @@ static enum zf_status allocate(struct zf_pipeline *p, struct zf_err *e)
     ZF_TRY(t->event_new(d, &p->raised, e));
     ZF_TRY(t->event_new(d, &p->lowered, e));
     ZF_TRY(p->host->type->event_new(p->host, &p->folded, e));
+    if (p->comm) ZF_TRY(zf_ranks_open(p, row, most, e));
     for (size_t i = 0; i < p->matrices; i++) ZF_TRY(matrix_open(p, &p->matrix[i], e));
     for (size_t i = 0; i < p->vectors; i++) ZF_TRY(vector_open(p, &p->vector[i], e));
     return zf_pipeline_sync(p, e); /* what a lane refuses is told here */
@@ -249,6 +250,7 @@ enum zf_status zf_pipeline_open(struct zf_pipeline *p, struct zf_model *m, struc
                               .device = m->device,
                               .host = host ? host : m->device,
                               .compute = m->lane,
+                              .ready = m->lane,
                               .policy = *policy,
                               .rule = *rule,
                               .last_clip = 1};
@@ -278,6 +280,7 @@ static void matrix_close(struct zf_pipeline *p, struct zf_matrix *x)
     free(x->order);
     free(x->staged);
     free(x->arrived_list);
+    if (x->shares) zf_shares_close(p, x);
     void *const device[] = {x->device_order, x->channel, x->column, x->next_channel, x->next_column};
     for (size_t i = 0; i < sizeof device / sizeof *device; i++) p->device->type->free(p->device, device[i]);
     if (x->served) p->host->type->event_free(x->served);
@@ -289,15 +292,17 @@ void zf_pipeline_close(struct zf_pipeline *p)
     struct zf_device *d = p->device;
     const struct zf_device_type *t = d->type;
     struct zf_err ignored;
-    struct zf_lane *const lanes[] = {p->compute, p->d2h, p->h2d};
+    struct zf_lane *const lanes[] = {p->compute, p->d2h, p->h2d, p->exchange};
+    enum { LANES = sizeof lanes / sizeof *lanes };
     p->model->hooks = (struct zf_model_hooks){0};
-    for (size_t i = 0; i < 3; i++) /* after a failure work may still be under way; twice, as they wait for each other */
+    for (size_t i = 0; i < LANES; i++) /* after a failure work may still be under way; twice, as they wait for each other */
         if (lanes[i]) t->lane_sync(lanes[i], &ignored);
     if (p->cpu) p->host->type->lane_sync(p->cpu, &ignored);
-    for (size_t i = 0; i < 3; i++)
+    for (size_t i = 0; i < LANES; i++)
         if (lanes[i]) t->lane_sync(lanes[i], &ignored);
     for (size_t i = 0; i < p->matrices; i++) matrix_close(p, &p->matrix[i]);
     for (size_t i = 0; i < p->vectors; i++) zf_half_free(p, &p->vector[i].state, true);
+    if (p->common) zf_ranks_close(p);
     zf_chunks_free(&p->chunks);
     ring_close(p, &p->down);
     ring_close(p, &p->up);
@@ -310,6 +315,7 @@ void zf_pipeline_close(struct zf_pipeline *p)
     if (p->folded) p->host->type->event_free(p->folded);
     if (p->d2h) t->lane_free(p->d2h);
     if (p->h2d) t->lane_free(p->h2d);
+    if (p->exchange) t->lane_free(p->exchange);
     if (p->cpu) p->host->type->lane_free(p->cpu);
     zf_pipeline_exhume(p, UINT64_MAX);
     free(p->graves);

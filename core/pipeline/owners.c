@@ -77,17 +77,12 @@ enum zf_status zf_pipeline_store(struct zf_pipeline *p, float *base, size_t cols
     return p->device->type->lane_sync(p->compute, e);
 }
 
-/* A row's way: where it is, where it goes. */
-struct way {
-    uint32_t channel, from, to; /* slots */
-};
-
-static void gather_host(const struct zf_array *a, const struct way *w, size_t n, float *out)
+static void gather_host(const struct zf_array *a, const struct zf_way *w, size_t n, float *out)
 {
     for (size_t i = 0; i < n; i++) memcpy(out + i * a->cols, a->base + w[i].from * a->cols, a->cols * sizeof *out);
 }
 
-static void scatter_host(const struct zf_array *a, const struct way *w, size_t n, const float *in)
+static void scatter_host(const struct zf_array *a, const struct zf_way *w, size_t n, const float *in)
 {
     for (size_t i = 0; i < n; i++) memcpy(a->base + w[i].to * a->cols, in + i * a->cols, a->cols * sizeof *in);
 }
@@ -95,8 +90,8 @@ static void scatter_host(const struct zf_array *a, const struct way *w, size_t n
 /* Rows that the device half gives (down) and takes (up), some at a time: where they only change places, the two are of equal number and
  * each writes where the other was read. numbers: scratch for as many. */
 static enum zf_status exchange(struct zf_pipeline *p, const struct zf_array from_device[ZF_ARRAYS], const struct zf_array to_cpu[ZF_ARRAYS],
-                               const struct way *down, size_t downs, const struct zf_array from_cpu[ZF_ARRAYS],
-                               const struct zf_array to_device[ZF_ARRAYS], const struct way *up, size_t ups, struct zf_err *e)
+                               const struct zf_way *down, size_t downs, const struct zf_array from_cpu[ZF_ARRAYS],
+                               const struct zf_array to_device[ZF_ARRAYS], const struct zf_way *up, size_t ups, struct zf_err *e)
 {
     size_t cols = from_device[1].cols ? from_device[1].cols : from_cpu[1].cols, most = p->down.bytes / (cols * sizeof(float));
     size_t all = downs > ups ? downs : ups;
@@ -124,8 +119,8 @@ static enum zf_status exchange(struct zf_pipeline *p, const struct zf_array from
 }
 
 /* Rows that stay on the device, into new memory. */
-static enum zf_status keep_on_device(struct zf_pipeline *p, const struct zf_array from[ZF_ARRAYS], const struct zf_array to[ZF_ARRAYS],
-                                     const uint32_t *slots, size_t n, struct zf_err *e)
+enum zf_status zf_half_keep(struct zf_pipeline *p, const struct zf_array from[ZF_ARRAYS], const struct zf_array to[ZF_ARRAYS],
+                            const uint32_t *slots, size_t n, struct zf_err *e)
 {
     if (!n) return ZF_OK;
     ZF_TRY(send_list(p, slots, n, e));
@@ -139,8 +134,8 @@ static enum zf_status keep_on_device(struct zf_pipeline *p, const struct zf_arra
 /* ---- new owners ---- */
 
 struct plan {
-    struct way *down, *up;  /* [downs], [ups] */
-    uint32_t *order, *kept; /* new order; slots of the device half that stay */
+    struct zf_way *down, *up; /* [downs], [ups] */
+    uint32_t *order, *kept;   /* new order; slots of the device half that stay */
     size_t downs, ups, keeps;
 };
 
@@ -168,11 +163,11 @@ static enum zf_status plan_make(struct plan *a, const struct zf_matrix *x, const
         if (chosen[c])
             a->kept[a->keeps++] = (uint32_t)s;
         else
-            a->down[a->downs++] = (struct way){.channel = c, .from = (uint32_t)s};
+            a->down[a->downs++] = (struct zf_way){.channel = c, .from = (uint32_t)s};
     }
     for (size_t s = 0; s < channels - device; s++) {
         uint32_t c = x->order[device + s];
-        if (chosen[c]) a->up[a->ups++] = (struct way){.channel = c, .from = (uint32_t)s};
+        if (chosen[c]) a->up[a->ups++] = (struct zf_way){.channel = c, .from = (uint32_t)s};
     }
     memcpy(a->order, x->order, channels * sizeof *a->order);
     if (a->downs == a->ups) { /* they change places */
@@ -212,7 +207,7 @@ static enum zf_status rebuild(struct zf_pipeline *p, struct zf_matrix *x, const 
     zf_half_arrays(p, x, &x->cpu, from_cpu);
     zf_half_arrays(p, &next, &next.device, to_device);
     zf_half_arrays(p, &next, &next.cpu, to_cpu);
-    if (!s) s = keep_on_device(p, from_device, to_device, a->kept, a->keeps, e);
+    if (!s) s = zf_half_keep(p, from_device, to_device, a->kept, a->keeps, e);
     if (!s) s = exchange(p, from_device, to_cpu, a->down, a->downs, from_cpu, to_device, a->up, a->ups, e);
     if (s) {
         zf_half_free(p, &next.device, true);
@@ -262,18 +257,18 @@ static enum zf_status found(struct zf_pipeline *p, struct zf_matrix *x, const ui
 
 /* Second moments, for their moves, of channels that a selection takes from the device half. Where a change of the ratio does, the oracle
  * leaves them what they were. */
-static enum zf_status leave(struct zf_pipeline *p, struct zf_matrix *x, const struct plan *a, struct zf_err *e)
+enum zf_status zf_pipeline_leave(struct zf_pipeline *p, struct zf_matrix *x, const struct zf_way *down, size_t downs, struct zf_err *e)
 {
-    if (!p->policy.optimistic || !zf_policy_selects(&p->policy) || !a->downs) return ZF_OK;
+    if (!p->policy.optimistic || !zf_policy_selects(&p->policy) || !downs) return ZF_OK;
     uint32_t *slots = p->list_seen, *channels = p->list_seen + x->channels;
-    for (size_t i = 0; i < a->downs; i++) {
-        slots[i] = a->down[i].from;
-        channels[i] = a->down[i].channel;
+    for (size_t i = 0; i < downs; i++) {
+        slots[i] = down[i].from;
+        channels[i] = down[i].channel;
     }
-    ZF_TRY(zf_pipeline_copy(p, p->compute, p->list, slots, a->downs * sizeof *slots, e));
-    ZF_TRY(zf_pipeline_copy(p, p->compute, p->list + x->channels, channels, a->downs * sizeof *slots, e));
+    ZF_TRY(zf_pipeline_copy(p, p->compute, p->list, slots, downs * sizeof *slots, e));
+    ZF_TRY(zf_pipeline_copy(p, p->compute, p->list + x->channels, channels, downs * sizeof *slots, e));
     ISSUE(p, vhat_rows, e, .v = x->device.v, .t = x->device.t, .list = p->list, .to_list = p->list + x->channels, .channel = x->channel,
-          .rows = a->downs, .cols = x->length, .beta2 = p->rule.beta2);
+          .rows = downs, .cols = x->length, .beta2 = p->rule.beta2);
     return p->device->type->lane_sync(p->compute, e);
 }
 
@@ -281,7 +276,12 @@ static enum zf_status leave(struct zf_pipeline *p, struct zf_matrix *x, const st
  * taken anew without them. */
 static enum zf_status unstage(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, struct zf_err *e)
 {
-    size_t kept = 0, gone = 0, device = x->device.rows;
+    for (size_t c = 0; x->shares && c < x->channels; c++) {
+        bool leaves = x->shares->staged[c] && chosen[c];
+        x->shares->staged[c] &= !leaves;
+        x->shares->staged_rows -= leaves;
+    }
+    size_t kept = 0, gone = 0, device = x->device.rows, rows = zf_cpu_rows(x);
     uint32_t *from = p->list_seen, *to = p->list_seen + x->channels, *slot = malloc(2 * x->channels * sizeof *slot);
     float *moments = malloc(x->channels * sizeof *moments);
     if (!slot || !moments) {
@@ -290,7 +290,7 @@ static enum zf_status unstage(struct zf_pipeline *p, struct zf_matrix *x, const 
         return zf_fail_memory(e, "channels that change owner");
     }
     uint32_t *left = slot + x->channels;
-    for (size_t r = 0; r < x->channels - device; r++) slot[x->order[device + r]] = (uint32_t)r;
+    for (size_t r = 0; r < rows; r++) slot[x->order[device + r]] = (uint32_t)r;
     for (size_t r = 0; r < x->staged_rows; r++) {
         if (x->staged[r] == UINT32_MAX) continue;
         if (chosen[x->staged[r]]) {
@@ -305,7 +305,7 @@ static enum zf_status unstage(struct zf_pipeline *p, struct zf_matrix *x, const 
     }
     if (!kept) x->staged_rows = 0;
     enum zf_status s = ZF_OK;
-    if (p->policy.optimistic && x->staged_moved && kept) {
+    if (p->policy.optimistic && x->staged_moved && (kept || x->shares)) {
         s = zf_pipeline_statistics(p, x, from, to, kept, true, x->up.rule.beta2, e);
         if (!s) s = p->host->type->lane_sync(p->cpu, e);
     }
@@ -315,29 +315,34 @@ static enum zf_status unstage(struct zf_pipeline *p, struct zf_matrix *x, const 
     return s;
 }
 
-enum zf_status zf_pipeline_assign(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, size_t count, struct zf_err *e)
+static enum zf_status assign(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, size_t count, struct zf_err *e)
 {
     struct plan a;
+    ZF_TRY(plan_make(&a, x, chosen, count, e));
+    enum zf_status s = zf_pipeline_leave(p, x, a.down, a.downs, e);
+    if (!s && a.downs == a.ups) {
+        struct zf_array device[ZF_ARRAYS], cpu[ZF_ARRAYS];
+        zf_half_arrays(p, x, &x->device, device);
+        zf_half_arrays(p, x, &x->cpu, cpu);
+        s = exchange(p, device, cpu, a.down, a.downs, cpu, device, a.up, a.ups, e);
+    } else if (!s) {
+        s = rebuild(p, x, &a, chosen, count, e);
+    }
+    if (!s) memcpy(x->order, a.order, x->channels * sizeof *x->order);
+    x->arrived = s ? 0 : a.downs;
+    for (size_t i = 0; i < x->arrived; i++) x->arrived_list[i] = a.down[i].channel;
+    plan_free(&a);
+    return s;
+}
+
+enum zf_status zf_pipeline_assign(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, size_t count, struct zf_err *e)
+{
     ZF_TRY(zf_pipeline_sync(p, e));
     zf_pipeline_spare_now(p, x);
     if (!x->assigned) {
-        ZF_TRY(found(p, x, chosen, count, e));
+        ZF_TRY(x->shares ? zf_ranks_found(p, x, chosen, count, e) : found(p, x, chosen, count, e));
     } else {
-        ZF_TRY(plan_make(&a, x, chosen, count, e));
-        enum zf_status s = leave(p, x, &a, e);
-        if (!s && a.downs == a.ups) {
-            struct zf_array device[ZF_ARRAYS], cpu[ZF_ARRAYS];
-            zf_half_arrays(p, x, &x->device, device);
-            zf_half_arrays(p, x, &x->cpu, cpu);
-            s = exchange(p, device, cpu, a.down, a.downs, cpu, device, a.up, a.ups, e);
-        } else if (!s) {
-            s = rebuild(p, x, &a, chosen, count, e);
-        }
-        if (!s) memcpy(x->order, a.order, x->channels * sizeof *x->order);
-        x->arrived = s ? 0 : a.downs;
-        for (size_t i = 0; i < x->arrived; i++) x->arrived_list[i] = a.down[i].channel;
-        plan_free(&a);
-        ZF_TRY(s);
+        ZF_TRY(x->shares ? zf_ranks_assign(p, x, chosen, count, e) : assign(p, x, chosen, count, e));
         if (x->window.up.any && x->window.up.served) ZF_TRY(unstage(p, x, chosen, e));
     }
     return zf_pipeline_copy(p, p->compute, x->device_order, x->order, x->channels * sizeof *x->order, e);
@@ -393,7 +398,7 @@ static bool is_in_place(const struct zf_pipeline *p, const struct zf_matrix *x)
 {
     bool in_order = x->device.borrowed;
     for (size_t c = 0; in_order && c < x->channels; c++) in_order = x->order[c] == c;
-    return !x->assigned || in_order || (!x->cpu.rows && p->model->dtype == ZF_F32);
+    return !x->assigned || in_order || (!zf_all_cpu_rows(x) && p->model->dtype == ZF_F32);
 }
 
 enum zf_status zf_pipeline_masters_of(void *ctx, const struct zf_param *param, float *out, bool *elsewhere, struct zf_err *e)
@@ -416,7 +421,8 @@ enum zf_status zf_pipeline_masters_of(void *ctx, const struct zf_param *param, f
     }
     for (size_t r = 0; r < x->cpu.rows; r++)
         memcpy(out + x->order[x->device.rows + r] * x->length, x->cpu.master + r * x->length, x->length * sizeof *out);
-    return p->device->type->lane_sync(p->compute, e);
+    ZF_TRY(p->device->type->lane_sync(p->compute, e));
+    return x->shares ? zf_ranks_masters(p, x, out, e) : ZF_OK;
 }
 
 enum zf_status zf_pipeline_masters(struct zf_pipeline *p, const struct zf_param *param, float *out, struct zf_err *e)

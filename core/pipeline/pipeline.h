@@ -6,6 +6,11 @@
  * cycles. The issuing thread waits once a step, for the norm, since whether the step counts decides what follows; and where channels
  * change owner.
  *
+ * Ranks (comm is not NULL; ranks.c): behind compute, `exchange` sums each layer's gradients as soon as they are complete, every rank for
+ * the channels of its share, and does what follows from gradients: norm, scores, rows for the CPU half, moves of rows. It brings the
+ * selected rows' gradients to all ranks, so that the device half goes on alike everywhere, and before the next forward, layer by layer, the
+ * rows that the CPU halves have changed.
+ *
  * Ownership: the pipeline owns both halves' state, slots, staging. The device half's is in device memory, the CPU half's belongs to
  * `host`, the device whose pool the cpu lane works with (the same as `device` where they share cores). All functions: the issuing thread.
  *
@@ -54,12 +59,32 @@ struct zf_update {
     enum zf_choice_cpu_learning_rate cpu_rate;
 };
 
+/* Of a matrix whose rows ranks share out by whole channels: rank r's share are channels first[r] .. first[r + 1]. A rank sums the gradients
+ * of its share, and its CPU half has the rows of its share; the device half is the same on all ranks. Arrays of [ranks + 1] say where each
+ * rank's part begins. What is the same on every rank decides what is exchanged. */
+struct zf_shares {
+    size_t *first, *partial; /* channels; partial sums of squares */
+    /* [channels] the device half's in ascending order, then those of all CPU halves: each rank's stand together */
+    uint32_t *list, *device_list;
+    size_t *device, *cpu; /* in the first part of the list, in the second */
+    size_t cpu_room;      /* rows that the own CPU half has memory for */
+    bool stale;           /* rows of CPU halves have changed on their owners' devices */
+    bool coming;          /* they are on their way, and compute has not waited for them yet */
+    struct zf_event *here;
+    uint8_t *staged; /* [channels] whether it is in its owner's staging */
+    size_t staged_rows;
+    double *column; /* pinned [length]: sums of second moments of the own rows in staging */
+    const double *parts;
+    size_t length;
+};
+
 struct zf_matrix {
     const struct zf_param *param;
+    struct zf_shares *shares; /* NULL: one rank */
     int layer; /* whose forward needs it and whose backward completes its gradient: -1 embeddings, the number of layers: head */
     size_t channels, length, partials, partial_at; /* of the sums of squares */
     struct zf_window window;
-    uint32_t *order;        /* [channels] channels: the device half's by its rows, then the CPU half's */
+    uint32_t *order;        /* [channels] channels: the device half's by its rows, then the CPU half's, then those of other ranks' */
     uint32_t *device_order; /* the same on the device */
     struct zf_half device, cpu;
     bool assigned;             /* the halves have state; before, masters are the model's own */
@@ -100,14 +125,28 @@ struct zf_ring {
 };
 
 struct zf_pipeline_counts { /* since the start */
-    uint64_t d2h_bytes, h2d_bytes, cpu_updates, selections;
+    uint64_t d2h_bytes, h2d_bytes, cpu_updates, selections, comm_bytes;
+};
+
+/* What ranks need to exchange. */
+struct zf_exchange {
+    struct zf_event *turned, *turned_back; /* from compute to the lane, and back */
+    struct zf_event *columns_full, *columns_idle;
+    size_t *each, *clipped, *some; /* [ranks + 1]: one thing a rank; scratch: of several lists at once, of the columns of a matrix */
+    struct zf_comm_rows *list;     /* [parameters] scratch */
+    double *losses, *losses_seen;  /* [ranks] on the device, pinned */
+    double *scores;                /* on the device: one number a channel, of the matrix with the most */
+    double *columns;               /* on the device [ZF_COLUMN_PARTS][longest row] */
+    char *piece;                   /* on the device: rows of several matrices, one behind the other */
+    size_t piece_bytes;
 };
 
 struct zf_pipeline {
     struct zf_model *model;
     struct zf_device *device, *host;
     struct zf_comm *comm; /* NULL: one rank */
-    struct zf_lane *compute, *d2h, *h2d, *cpu;
+    struct zf_lane *compute, *d2h, *h2d, *cpu, *exchange;
+    struct zf_lane *ready; /* compute or exchange: where what follows is issued from gradients, or makes rows visible */
     struct zf_policy policy;
     struct zf_adam_rule rule;
     struct zf_matrix *matrix; /* in the order of service; frozen ones are not among them */
@@ -129,6 +168,7 @@ struct zf_pipeline {
     struct zf_event *lowered;   /* this step's slots are full */
     struct zf_event *folded;    /* slots of the last step have been added to sums */
     struct zf_event *raised;    /* h2d has read what it was given so far */
+    struct zf_exchange *common; /* of ranks; NULL: one */
     struct zf_grave *graves;    /* memory that work under way may still read */
     size_t grave_count, grave_room;
     uint64_t step;   /* completed */
@@ -155,7 +195,11 @@ enum zf_status zf_pipeline_finish(struct zf_pipeline *p, struct zf_step_norm *ou
 /* A step without a target token: takes its number and its rate, and changes nothing else but what is due. */
 enum zf_status zf_pipeline_skip(struct zf_pipeline *p, double rate, struct zf_err *e);
 
-/* Before a validation: the loss alone; its sum since. Waits. */
+/* Of ranks, every one calls everything below and above, in the same order, with the same arguments; what they return is the same. In place
+ * of a step's micro-batches, where this rank has no rows in the step. */
+enum zf_status zf_pipeline_absent(struct zf_pipeline *p, struct zf_err *e);
+
+/* Before a validation: the loss alone; its sum since, over all ranks. Waits. */
 enum zf_status zf_pipeline_begin_loss(struct zf_pipeline *p, struct zf_err *e);
 enum zf_status zf_pipeline_loss(struct zf_pipeline *p, double *loss, struct zf_err *e);
 

@@ -2,6 +2,8 @@
  * afterwards. */
 #include "core/pipeline/impl.h"
 
+#include <string.h>
+
 /* Rows first .. first + n of staging (whole chunks) into a piece of the ring, in h2d. */
 static enum zf_status raise(struct zf_pipeline *p, const struct zf_matrix *x, size_t first, size_t n, void *piece, struct zf_err *e)
 {
@@ -35,8 +37,8 @@ static enum zf_status filter(struct zf_pipeline *p, const struct zf_matrix *x, s
         from[kept] = (uint32_t)r;
         to[kept++] = channel;
     }
-    ZF_TRY(zf_pipeline_copy(p, p->compute, p->list, from, kept * sizeof *from, e));
-    ZF_TRY(zf_pipeline_copy(p, p->compute, p->list + x->channels, to, kept * sizeof *to, e));
+    ZF_TRY(zf_pipeline_copy(p, p->ready, p->list, from, kept * sizeof *from, e));
+    ZF_TRY(zf_pipeline_copy(p, p->ready, p->list + x->channels, to, kept * sizeof *to, e));
     *out = (struct targets){p->list, p->list + x->channels, kept};
     return ZF_OK;
 }
@@ -52,10 +54,10 @@ static enum zf_status show_rows(struct zf_pipeline *p, struct zf_matrix *x, stru
         ZF_TRY(raise(p, x, first, n, p->up.piece[turn], e));
         ZF_TRY(zf_pipeline_record(p->device, p->h2d, p->up.full[turn], e));
         if (x->staged_moved) ZF_TRY(filter(p, x, first, n, &to, e));
-        ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->up.full[turn], e));
-        ISSUE(p, move_rows, e, .type = p->model->dtype, .from_type = p->model->dtype, .to = zf_matrix_weights(p, x->param),
-              .from = p->up.piece[turn], .to_list = to.to, .from_list = to.from, .rows = to.rows, .cols = x->length);
-        ZF_TRY(zf_pipeline_record(p->device, p->compute, p->up.idle[turn], e));
+        ZF_TRY(zf_pipeline_wait(p->device, p->ready, p->up.full[turn], e));
+        ISSUE_READY(p, move_rows, e, .type = p->model->dtype, .from_type = p->model->dtype, .to = zf_matrix_weights(p, x->param),
+                    .from = p->up.piece[turn], .to_list = to.to, .from_list = to.from, .rows = to.rows, .cols = x->length);
+        ZF_TRY(zf_pipeline_record(p->device, p->ready, p->up.idle[turn], e));
     }
     return ZF_OK;
 }
@@ -79,30 +81,36 @@ static enum zf_status show_moments(struct zf_pipeline *p, struct zf_matrix *x, b
             to.to = x->device_order + x->device.rows + first;
             to.rows = n;
         }
-        ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->up.full[turn], e));
-        ISSUE(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = x->channel, .from = p->up.piece[turn], .to_list = to.to,
-              .from_list = to.from, .rows = to.rows, .cols = 1);
-        ZF_TRY(zf_pipeline_record(p->device, p->compute, p->up.idle[turn], e));
+        ZF_TRY(zf_pipeline_wait(p->device, p->ready, p->up.full[turn], e));
+        ISSUE_READY(p, move_rows, e, .type = ZF_F32, .from_type = ZF_F32, .to = x->channel, .from = p->up.piece[turn], .to_list = to.to,
+                    .from_list = to.from, .rows = to.rows, .cols = 1);
+        ZF_TRY(zf_pipeline_record(p->device, p->ready, p->up.idle[turn], e));
     }
     p->counts.h2d_bytes += bytes;
     if (!columns) return ZF_OK;
+    x->has_column = true;
+    if (x->shares) return zf_ranks_columns(p, x, e);
     /* nobody reads the old ones any more: whatever moved by them was issued before a norm that has been waited for */
     ZF_TRY(zf_pipeline_copy(p, p->h2d, x->column, x->next_column, x->length * sizeof *x->column, e));
     ZF_TRY(zf_pipeline_record(p->device, p->h2d, p->up.full[turn], e));
     ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->up.full[turn], e));
     p->counts.h2d_bytes += x->length * sizeof *x->column;
-    x->has_column = true;
     return ZF_OK;
 }
 
 enum zf_status zf_pipeline_show(struct zf_pipeline *p, struct zf_matrix *x, bool moments, bool columns, struct zf_err *e)
 {
-    if (x->staging.chunk && x->staged_rows) {
+    if (zf_is_staged(x)) {
         ZF_TRY(zf_pipeline_wait(p->device, p->h2d, x->served, e));
         ZF_TRY(zf_pipeline_hold(p, false, e));
-        ZF_TRY(show_rows(p, x, e));
+        if (x->staged_rows) ZF_TRY(show_rows(p, x, e));
         if (moments) ZF_TRY(show_moments(p, x, columns, e));
         ZF_TRY(zf_pipeline_record(p->device, p->h2d, p->raised, e));
+    }
+    if (x->shares) {
+        x->shares->stale |= zf_is_staged(x);
+        memset(x->shares->staged, 0, x->channels);
+        x->shares->staged_rows = 0;
     }
     x->staged_moved = false;
     x->staged_rows = 0;

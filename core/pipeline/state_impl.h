@@ -17,7 +17,8 @@ struct zf_state_gate {
     struct zf_state_part *wanted; /* the lane waits for this one */
     double waited, wait_began;    /* seconds that compute did; clock, the lane's */
     struct zf_event *place, *copied[3];
-    bool passed[2]; /* compute waits for that copy, from here on; the issuer's */
+    bool exchange_passed[2]; /* the lane of ranks waits for that copy, from here on */
+    bool passed[2];          /* compute waits for that copy, from here on; the issuer's */
     size_t parts;
     struct zf_state_part part[]; /* [parts] */
 };

@@ -8,12 +8,14 @@
 
 enum zf_status zf_pipeline_begin_loss(struct zf_pipeline *p, struct zf_err *e)
 {
+    if (p->comm) ZF_TRY(zf_pipeline_show_due(p, e)); /* here, whether or not this rank has rows */
     enum zf_status s = p->device->type->fill(p->compute, p->loss, 0, sizeof *p->loss);
     return s ? zf_lane_refused(p->device, p->compute, s, "the loss", e) : ZF_OK;
 }
 
 enum zf_status zf_pipeline_loss(struct zf_pipeline *p, double *loss, struct zf_err *e)
 {
+    if (p->comm) return zf_ranks_loss(p, loss, e);
     ZF_TRY(zf_pipeline_copy(p, p->compute, &p->seen->loss, p->loss, sizeof *p->loss, e));
     ZF_TRY(p->device->type->lane_sync(p->compute, e));
     *loss = p->seen->loss;
@@ -44,11 +46,11 @@ static enum zf_status hand_over(struct zf_pipeline *p, struct zf_matrix *x, cons
 {
     const struct zf_adam_rule *r = &p->rule;
     if (move) ZF_TRY(zf_pipeline_hold(p, false, e));
-    ISSUE(p, hand_over, e, .type = p->model->dtype, .bus_type = p->policy.bus, .g = p->model->grad + x->param->offset, .list = list,
-          .packed = packed, .weights = move ? zf_matrix_weights(p, x->param) : NULL, .channel = x->channel, .column = x->column,
-          .partial = p->partial + x->partial_at, .partials = x->partials, .rows = n, .cols = x->length, .clip = p->last_clip,
-          .rate = zf_window_lag(&x->window, &p->policy) * (1 - r->beta1) * p->rate, .beta2 = r->beta2, .eps = r->epsilon, .seed = r->seed,
-          .step = p->step + 1, .first = x->param->offset);
+    ISSUE_READY(p, hand_over, e, .type = p->model->dtype, .bus_type = p->policy.bus, .g = p->model->grad + x->param->offset, .list = list,
+                .packed = packed, .weights = move ? zf_matrix_weights(p, x->param) : NULL, .channel = x->channel, .column = x->column,
+                .partial = p->partial + x->partial_at, .partials = x->partials, .rows = n, .cols = x->length, .clip = p->last_clip,
+                .rate = zf_window_lag(&x->window, &p->policy) * (1 - r->beta1) * p->rate, .beta2 = r->beta2, .eps = r->epsilon,
+                .seed = r->seed, .step = p->step + 1, .first = x->param->offset);
     return ZF_OK;
 }
 
@@ -59,9 +61,9 @@ static enum zf_status lower(struct zf_pipeline *p, struct zf_matrix *x, size_t f
     size_t row = x->length * zf_dtype_size(p->policy.bus);
     unsigned turn = p->down.turn++ % ZF_RING;
     char *piece = p->down.piece[turn];
-    ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->down.idle[turn], e));
+    ZF_TRY(zf_pipeline_wait(p->device, p->ready, p->down.idle[turn], e));
     ZF_TRY(hand_over(p, x, x->device_order + x->device.rows + first, n, piece, move, e));
-    ZF_TRY(zf_pipeline_record(p->device, p->compute, p->down.full[turn], e));
+    ZF_TRY(zf_pipeline_record(p->device, p->ready, p->down.full[turn], e));
     ZF_TRY(zf_pipeline_wait(p->device, p->d2h, p->down.full[turn], e));
     for (size_t at = first; at < first + n; at += s->chunk_rows) {
         size_t some = first + n - at < s->chunk_rows ? first + n - at : s->chunk_rows;
@@ -82,6 +84,7 @@ static enum zf_status hand_over_rest(struct zf_pipeline *p, struct zf_matrix *x,
     size_t rows = zf_cpu_rows(x), row = x->length * zf_dtype_size(p->policy.bus);
     x->handed = true;
     move = move && moves(p, x);
+    if (x->shares && move) x->shares->stale = true;
     if (!rows) return ZF_OK;
     if (!pack) return move ? hand_over(p, x, x->device_order + x->device.rows, rows, NULL, true, e) : ZF_OK;
     ZF_TRY(zf_chunks_take(&p->chunks, rows, row, &x->slot, e));
@@ -98,16 +101,21 @@ static enum zf_status move_arrived(struct zf_pipeline *p, struct zf_matrix *x, s
     if (x->window.up.any) ZF_TRY(zf_pipeline_show(p, x, true, true, e));
     if (!p->graded || !moves(p, x)) return ZF_OK;
     ZF_TRY(zf_pipeline_sync(p, e)); /* the scratch is free */
-    memcpy(p->list_seen, x->arrived_list, x->arrived * sizeof *p->list_seen);
-    ZF_TRY(zf_pipeline_copy(p, p->compute, p->list, p->list_seen, x->arrived * sizeof *p->list, e));
-    return hand_over(p, x, p->list, x->arrived, NULL, true, e);
+    size_t n = 0;
+    for (size_t i = 0; i < x->arrived; i++)
+        if (zf_is_own(p, x, x->arrived_list[i])) p->list_seen[n++] = x->arrived_list[i];
+    if (x->shares) x->shares->stale = true;
+    if (!n) return ZF_OK;
+    ZF_TRY(zf_pipeline_copy(p, p->compute, p->list, p->list_seen, n * sizeof *p->list, e));
+    return hand_over(p, x, p->list, n, NULL, true, e);
 }
 
 /* ---- hooks ---- */
 
 enum zf_status zf_pipeline_before_layer(void *ctx, int layer, struct zf_err *e)
 {
-    return zf_pipeline_show_layer(ctx, layer, e);
+    struct zf_pipeline *p = ctx;
+    return p->comm ? zf_ranks_await(p, layer, e) : zf_pipeline_show_layer(p, layer, e);
 }
 
 static enum zf_status squares(struct zf_pipeline *p, const struct zf_param *q, size_t at, struct zf_err *e)
@@ -141,19 +149,30 @@ static void phase(const struct zf_pipeline *p, enum zf_phase phase)
     if (p->device->type->lane_phase) p->device->type->lane_phase(p->compute, phase);
 }
 
-static enum zf_status gradients_of(struct zf_pipeline *p, int layer, struct zf_err *e)
+/* What the gradients of a layer are now: summed and known by their squares, where scores are wanted by those. */
+static enum zf_status known_by(struct zf_pipeline *p, int layer, struct zf_err *e)
 {
+    if (p->comm) return zf_ranks_sum(p, layer, e);
     for (size_t i = 0; i < p->vectors; i++)
         if (p->vector[i].layer == layer) ZF_TRY(squares(p, p->vector[i].param, p->vector[i].partial_at, e));
     for (size_t i = 0; i < p->matrices; i++) {
         struct zf_matrix *x = &p->matrix[i];
         if (x->layer != layer) continue;
-        bool may_select = zf_window_may_select(&x->window, &p->policy, p->step + 1);
-        ZF_TRY(may_select || p->score_all ? scores(p, x, e) : squares(p, x->param, x->partial_at, e));
-        if (may_select || !packs(p) || p->policy.accumulate_on_device) continue;
-        ZF_TRY(hand_over_rest(p, x, true, !due_now(p, x), e));
+        bool scored = p->score_all || zf_window_may_select(&x->window, &p->policy, p->step + 1);
+        ZF_TRY(scored ? scores(p, x, e) : squares(p, x->param, x->partial_at, e));
     }
     return ZF_OK;
+}
+
+static enum zf_status gradients_of(struct zf_pipeline *p, int layer, struct zf_err *e)
+{
+    ZF_TRY(known_by(p, layer, e));
+    for (size_t i = 0; i < p->matrices; i++) {
+        struct zf_matrix *x = &p->matrix[i];
+        if (x->layer != layer || zf_window_may_select(&x->window, &p->policy, p->step + 1)) continue;
+        if (packs(p) && !p->policy.accumulate_on_device) ZF_TRY(hand_over_rest(p, x, true, !due_now(p, x), e));
+    }
+    return p->comm ? zf_ranks_selected(p, layer, e) : ZF_OK;
 }
 
 enum zf_status zf_pipeline_after_layer(void *ctx, int layer, struct zf_err *e)
@@ -243,6 +262,7 @@ static enum zf_status matrix_step(struct zf_pipeline *p, struct zf_matrix *x, bo
         ZF_TRY(zf_pipeline_select(p, x, e));
         w->selected = t;
         if (due) ZF_TRY(zf_pipeline_show(p, x, p->policy.optimistic, true, e));
+        if (p->comm) ZF_TRY(zf_ranks_selected_of(p, x, e));
     }
     if (p->policy.accumulate_on_device) {
         if (counts) ZF_TRY(zf_pipeline_sum_on_device(p, x, clip, e));
@@ -312,26 +332,40 @@ static enum zf_status lanes_work(struct zf_pipeline *p, struct zf_err *e)
     } lanes[] = {{"the compute lane", p->device, p->compute},
                  {"the d2h lane", p->device, p->d2h},
                  {"the h2d lane", p->device, p->h2d},
-                 {"the cpu lane", p->host, p->cpu}};
-    for (size_t i = 0; i < sizeof lanes / sizeof *lanes; i++) {
+                 {"the cpu lane", p->host, p->cpu},
+                 {"the comm lane", p->device, p->exchange}};
+    for (size_t i = 0; i < sizeof lanes / sizeof *lanes && lanes[i].lane; i++) {
         enum zf_status s = lanes[i].device->type->lane_failed(lanes[i].lane, e);
         if (s && !*e->where) snprintf(e->where, sizeof e->where, "%s", lanes[i].name);
         if (s) return s;
     }
-    return ZF_OK;
+    return p->comm ? zf_comm_failed(p->comm, e) : ZF_OK;
 }
 
 enum zf_status zf_pipeline_finish(struct zf_pipeline *p, struct zf_step_norm *out, struct zf_err *e)
 {
     phase(p, ZF_PHASE_UPDATE);
-    ISSUE(p, clip_factor, e, .partial = p->partial, .count = p->partials, .loss = p->loss, .clip_norm = p->rule.clip_norm, .out = p->norm);
-    ZF_TRY(zf_pipeline_copy(p, p->compute, p->seen, p->norm, sizeof *p->seen, e));
-    ZF_TRY(zf_pipeline_record(p->device, p->compute, p->normed, e));
+    if (p->comm) ZF_TRY(zf_ranks_losses(p, e));
+    ISSUE_READY(p, clip_factor, e, .partial = p->partial, .count = p->partials, .loss = p->loss, .clip_norm = p->rule.clip_norm,
+                .out = p->norm);
+    ZF_TRY(zf_pipeline_copy(p, p->ready, p->seen, p->norm, sizeof *p->seen, e));
+    ZF_TRY(zf_pipeline_record(p->device, p->ready, p->normed, e));
     ZF_TRY(p->device->type->event_sync(p->normed, e));
     ZF_TRY(lanes_work(p, e));
     *out = *p->seen;
+    if (p->comm) ZF_TRY(zf_ranks_normed(p, out, e));
     zf_pipeline_exhume(p, p->step + 1);
     return after_norm(p, out->apply != 0, out->clip, e);
+}
+
+enum zf_status zf_pipeline_absent(struct zf_pipeline *p, struct zf_err *e)
+{
+    struct zf_model *m = p->model;
+    enum zf_status s = p->device->type->fill(p->compute, m->grad, 0, m->params.elements * sizeof *m->grad);
+    if (s) return zf_lane_refused(p->device, p->compute, s, "the gradients", e);
+    zf_pipeline_last(p);
+    for (int layer = (int)m->config.layers; layer >= -1; layer--) ZF_TRY(zf_pipeline_after_layer(p, layer, e));
+    return ZF_OK;
 }
 
 enum zf_status zf_pipeline_skip(struct zf_pipeline *p, double rate, struct zf_err *e)
@@ -339,6 +373,7 @@ enum zf_status zf_pipeline_skip(struct zf_pipeline *p, double rate, struct zf_er
     p->rate = rate;
     p->graded = false;
     ZF_TRY(zf_pipeline_settle(p, e)); /* no forward asks for what is due */
+    p->ready = p->compute;
     for (size_t i = 0; i < p->matrices; i++) p->matrix[i].handed = true;
     return after_norm(p, false, 1, e);
 }

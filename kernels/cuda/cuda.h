@@ -59,6 +59,11 @@ enum zf_status zf_cuda_copy_list(struct zf_lane *l, const struct zf_copy *list, 
 enum zf_status zf_cuda_fill(struct zf_lane *l, void *to, int byte, size_t bytes);
 enum zf_status zf_cuda_call(struct zf_lane *l, void (*body)(void *ctx), void *ctx);
 
+/* nccl.c, where the toolkit has NCCL's header */
+#ifdef ZF_NCCL
+enum zf_status zf_cuda_comm_open(struct zf_comm **out, struct zf_device *d, const struct zf_comm_world *world, struct zf_err *e);
+#endif
+
 /* matmul.c */
 enum zf_status zf_cuda_matmul(struct zf_lane *l, const struct zf_matmul_args *a);
 

@@ -214,4 +214,7 @@ const struct zf_device_type zf_cuda_device = {
     .fill = zf_cuda_fill,
     .call = zf_cuda_call,
     .ops = &zf_cuda_ops,
+#ifdef ZF_NCCL
+    .comm_open = zf_cuda_comm_open,
+#endif
 };

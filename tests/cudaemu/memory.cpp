@@ -83,9 +83,9 @@ static bool forget(void *p, bool device)
 }
 
 static cudaError_t release(void *p, bool device)
-{ /* waits for all streams, as the driver does */
+{ /* waits for all streams of the device, as the driver does */
     if (!p) return cudaSuccess;
-    emu_sync_device(-1);
+    emu_sync_device(emu_device());
     if (!forget(p, device)) return emu_set_error(cudaErrorInvalidValue);
     free(p);
     return cudaSuccess;

@@ -33,6 +33,7 @@ struct ncclComm {
     Board *board;
     int rank, nranks;
     std::atomic<int> error{0}, aborted{0};
+    ncclComm *next = nullptr; /* of those that were aborted */
 };
 
 /* ------------------------------------------------------------------ barrier of the ranks */
@@ -266,8 +267,10 @@ ncclResult_t ncclCommDestroy(ncclComm_t c)
     return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t c)
-{
+{ /* what is under way still looks at it: it stays */
+    static std::atomic<ncclComm *> last;
     c->aborted.store(1);
+    c->next = last.exchange(c);
     return ncclSuccess;
 }
 ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *e)

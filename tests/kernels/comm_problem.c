@@ -30,7 +30,7 @@ void problem_fail(const struct rank_of_problem *r, const char *text, ...)
 void problem_device(struct rank_of_problem *r, const char *name)
 {
     struct zf_err e;
-    if (zf_device_open(&r->device, name, &(struct zf_device_options){.threads = 1}, &e)) problem_fail(r, "%s", e.message);
+    if (zf_device_open(&r->device, name, &(struct zf_device_options){.threads = 1, .number = r->rank}, &e)) problem_fail(r, "%s", e.message);
 }
 
 /* A number that every rank knows of every rank: small integers times a power of two, whose sums are exact in any order. */

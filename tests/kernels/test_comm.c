@@ -18,23 +18,33 @@ struct setting {
     int ranks;
 };
 
-static void one_rank(int rank, void *ctx)
+static void open_rank(struct rank_of_problem *r, const struct setting *s, int rank)
 {
-    const struct setting *s = ctx;
-    struct rank_of_problem r = {.rank = rank, .ranks = s->ranks};
     struct zf_err e;
+    *r = (struct rank_of_problem){.rank = rank, .ranks = s->ranks};
 #ifdef ZF_TEST_CUDA
     struct hub_rank self = {s->hub, rank};
     struct zf_comm_world world = {rank, s->ranks, hub_tell, &self};
-    problem_device(&r, "cuda");
-    if (zf_comm_open(&r.comm, r.device, &world, &e)) problem_fail(&r, "%s", e.message);
+    problem_device(r, "cuda");
+    if (zf_comm_open(&r->comm, r->device, &world, &e)) problem_fail(r, "%s", e.message);
 #else
-    problem_device(&r, "host");
-    if (hub_comm(&r.comm, s->hub, rank, r.device, &e)) problem_fail(&r, "%s", e.message);
+    problem_device(r, "host");
+    if (hub_comm(&r->comm, s->hub, rank, r->device, &e)) problem_fail(r, "%s", e.message);
 #endif
+}
+
+static void close_rank(struct rank_of_problem *r)
+{
+    zf_comm_close(r->comm);
+    r->device->type->close(r->device);
+}
+
+static void one_rank(int rank, void *ctx)
+{
+    struct rank_of_problem r;
+    open_rank(&r, ctx, rank);
     problem_all(&r);
-    zf_comm_close(r.comm);
-    r.device->type->close(r.device);
+    close_rank(&r);
 }
 
 static void test_all(void **state)
@@ -47,35 +57,27 @@ static void test_all(void **state)
     }
 }
 
-#ifndef ZF_TEST_CUDA
 /* Rank 0 brings other rows than rank 1, or rank 1 never comes. */
 static void disagreeing_rank(int rank, void *ctx)
 {
-    const struct setting *s = ctx;
-    struct rank_of_problem r = {.rank = rank, .ranks = 2};
-    struct zf_err e;
-    problem_device(&r, "host");
-    hub_comm(&r.comm, s->hub, rank, r.device, &e);
+    struct rank_of_problem r;
+    open_rank(&r, ctx, rank);
     problem_disagree(&r, rank == 0 ? 3 : 4);
-    zf_comm_close(r.comm);
-    r.device->type->close(r.device);
+    close_rank(&r);
 }
 
 static void lonely_rank(int rank, void *ctx)
 {
-    const struct setting *s = ctx;
-    struct rank_of_problem r = {.rank = rank, .ranks = 2};
-    struct zf_err e;
-    problem_device(&r, "host");
-    hub_comm(&r.comm, s->hub, rank, r.device, &e);
+    struct rank_of_problem r;
+    open_rank(&r, ctx, rank);
     if (rank == 0) problem_alone(&r);
-    zf_comm_close(r.comm);
-    r.device->type->close(r.device);
+    close_rank(&r);
 }
 
 static void test_failures(void **state)
 {
     (void)state;
+    setenv("CUDAEMU_NCCL_TIMEOUT_S", "3", 1);
     void (*const bodies[])(int, void *) = {disagreeing_rank, lonely_rank};
     for (size_t i = 0; i < 2; i++) {
         struct setting s = {hub_new(2), 2};
@@ -83,15 +85,10 @@ static void test_failures(void **state)
         hub_free(s.hub);
     }
 }
-#endif
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),
-#ifndef ZF_TEST_CUDA
-        cmocka_unit_test(test_failures),
-#endif
-    };
+    setenv("CUDAEMU_DEVICES", "4", 1); /* one a rank: freeing memory waits for all of a device */
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all), cmocka_unit_test(test_failures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct zf_err e;
+static __thread struct zf_err e; /* ranks are threads */
 
 static inline void ok(enum zf_status s)
 {
@@ -124,6 +124,7 @@ struct run {
     const struct source *s;
     struct zf_options options;
     struct zf_device *device, *host; /* host: NULL, or with ZF_TWO_DEVICES that of the CPU half */
+    struct zf_comm *comm; /* NULL: one rank */
     struct zf_model model;
     struct zf_pipeline pipeline;
     struct zf_adam_rule rule;
@@ -183,7 +184,7 @@ static inline void run_start_model(struct run *r)
 static inline void run_start_pipeline(struct run *r)
 {
     struct zf_policy policy = zf_policy_of(&r->options, r->how.dtype, 4);
-    ok(zf_pipeline_open(&r->pipeline, &r->model, r->host, NULL, &policy, &r->rule, &e));
+    ok(zf_pipeline_open(&r->pipeline, &r->model, r->host, r->comm, &policy, &r->rule, &e));
 }
 
 static inline void run_start(struct run *r)
@@ -219,6 +220,7 @@ static inline void run_open_text(struct run *r, const struct source *s, const ch
 static inline void run_close(struct run *r)
 {
     zf_pipeline_close(&r->pipeline);
+    zf_comm_close(r->comm);
     zf_batch_free(&r->batch);
     zf_model_close(&r->model);
     if (r->host) r->host->type->close(r->host);

@@ -1,0 +1,293 @@
+/* Ranks: threads of this process, each with a device of its own. What they hold in common is the same bits on all of them after every step;
+ * all of them together do what one rank does alone, within rounding; and how fast their lanes are changes no bit. */
+#include "bits.h"
+#include "kernels/comm_threads.h"
+
+#include <pthread.h>
+
+enum { ROWS = 5, MOST_RANKS = 4, PARTS = 3 };
+
+/* A run of several ranks. bad: the step whose gradients are not finite on one rank. */
+struct setting {
+    const struct source *s;
+    const char *options, *changes;
+    struct run_options how;
+    int ranks;
+    uint64_t bad;
+    bool look; /* after every step, which waits for all lanes */
+    struct hub *hub;
+    struct result result[MOST_RANKS];
+    uint64_t digest[MOST_RANKS][STEPS + 1][PARTS];
+    uint64_t comm_bytes[MOST_RANKS];
+};
+
+static uint64_t add(uint64_t h, const void *data, size_t n)
+{
+    const unsigned char *x = data;
+    for (size_t i = 0; i < n; i++) h = (h ^ x[i]) * 1099511628211u;
+    return h;
+}
+
+/* Visible weights, the device half, and who is in it. */
+static void digest(struct run *r, uint64_t out[PARTS])
+{
+    struct zf_pipeline *p = &r->pipeline;
+    for (int i = 0; i < PARTS; i++) out[i] = 14695981039346656037u;
+    ok(zf_pipeline_settle(p, &e));
+    out[0] = add(out[0], r->model.weights, r->model.params.elements * zf_dtype_size(r->model.dtype));
+    for (size_t i = 0; i < p->matrices; i++) {
+        const struct zf_matrix *x = &p->matrix[i];
+        size_t rows = x->assigned ? x->device.rows : 0, bytes = rows * x->length * sizeof(float);
+        if (x->device.master) out[1] = add(out[1], x->device.master, bytes);
+        if (rows) out[1] = add(add(add(out[1], x->device.m, bytes), x->device.v, bytes), x->device.t, rows * sizeof *x->device.t);
+        out[2] = add(out[2], x->order, rows * sizeof *x->order);
+        out[2] = add(out[2], &x->window, sizeof x->window);
+        out[2] = add(out[2], &x->energy, sizeof x->energy);
+    }
+    for (size_t i = 0; i < p->vectors; i++) {
+        const struct zf_half *h = &p->vector[i].state;
+        size_t bytes = p->vector[i].param->cols * sizeof(float);
+        out[1] = add(add(out[1], h->m, bytes), h->v, bytes);
+    }
+}
+
+/* This rank's rows of a step, at most two at a time. */
+static void ranks_step(struct run *r, const struct setting *a, int rank, uint64_t t)
+{
+    struct zf_pipeline *p = &r->pipeline;
+    struct zf_step_norm norm;
+    size_t rows = 1 + t % ROWS, first = zf_share(rows, rank, a->ranks), end = zf_share(rows, rank + 1, a->ranks);
+    double labels = (double)(rows * (a->s->length - 1));
+    bool bad = t == a->bad && (rank == a->ranks - 1);
+    ok(zf_pipeline_begin(p, golden_rate(t), t % 5 == 0, &e));
+    for (size_t row = first, n; row < end; row += n) {
+        n = end - row < GOLDEN_ROWS ? end - row : GOLDEN_ROWS;
+        fill_batch(r, (t - 1) * ROWS + row, n);
+        if (row + n == end) zf_pipeline_last(p);
+        ok(zf_model_step(&r->model, &r->batch, true, bad ? INFINITY : (float)(1 / labels), p->loss, &e));
+    }
+    if (first == end) ok(zf_pipeline_absent(p, &e));
+    ok(zf_pipeline_finish(p, &norm, &e));
+    if (norm.apply != (t != a->bad)) fail_msg("%s: step %d: apply is %d", a->options, (int)t, norm.apply);
+    r->losses[t] = norm.loss / labels;
+    r->norms[t] = norm.norm;
+}
+
+static void change_at(struct run *r, const char *changes, uint64_t t)
+{
+    char copy[512], *save = NULL;
+    snprintf(copy, sizeof copy, "%s", changes ? changes : "");
+    for (char *c = strtok_r(copy, ";", &save); c; c = strtok_r(NULL, ";", &save)) {
+        int at, used = 0;
+        assert_int_equal(sscanf(c, "%d %n", &at, &used), 1);
+        if ((uint64_t)at != t) continue;
+        if (!strcmp(c + used, "drain"))
+            ok(zf_pipeline_drain(&r->pipeline, &e));
+        else if (!strcmp(c + used, "reselect"))
+            zf_pipeline_reselect(&r->pipeline);
+        else if (!strcmp(c + used, "skip"))
+            ok(zf_pipeline_skip(&r->pipeline, golden_rate(t), &e));
+        else
+            run_change_text(r, c + used);
+    }
+}
+
+static void validate(struct run *r, const struct setting *a, int rank, uint64_t t)
+{
+    double loss;
+    size_t first = zf_share(GOLDEN_ROWS, rank, a->ranks), end = zf_share(GOLDEN_ROWS, rank + 1, a->ranks);
+    ok(zf_pipeline_begin_loss(&r->pipeline, &e));
+    fill_batch(r, first, end - first);
+    if (first < end) ok(zf_model_step(&r->model, &r->batch, false, 0, r->pipeline.loss, &e));
+    ok(zf_pipeline_loss(&r->pipeline, &loss, &e));
+    r->losses[t] += loss;
+}
+
+static void one_rank(int rank, void *ctx)
+{
+    struct setting *a = ctx;
+    struct run r;
+    run_prepare(&r, a->s, &a->how);
+    r.how.jitter += a->how.jitter ? (uint64_t)rank * 1000 : 0;
+    run_set_text(&r, a->options);
+    run_start_model(&r);
+    if (a->hub) ok(hub_comm(&r.comm, a->hub, rank, r.device, &e));
+    run_start_pipeline(&r);
+    for (uint64_t t = 1; t <= STEPS; t++) {
+        change_at(&r, a->changes, t);
+        ranks_step(&r, a, rank, t);
+        if (t % 4 == 0) validate(&r, a, rank, t);
+        if (a->look) digest(&r, a->digest[rank][t]);
+    }
+    a->comm_bytes[rank] = r.pipeline.counts.comm_bytes;
+    ok(zf_pipeline_drain(&r.pipeline, &e));
+    result_take(&a->result[rank], &r);
+    run_close(&r);
+}
+
+static void setting_run(struct setting *a)
+{
+    a->hub = a->ranks > 1 ? hub_new(a->ranks) : NULL;
+    hub_run(a->ranks, one_rank, a);
+    if (a->hub) hub_free(a->hub);
+}
+
+static void setting_free(struct setting *a)
+{
+    for (int r = 0; r < a->ranks; r++) result_free(&a->result[r]);
+}
+
+static bool equal_results(const struct result *a, const struct result *b)
+{
+    for (size_t i = 0; i < a->count; i++)
+        if (memcmp(a->weights[i], b->weights[i], a->size[i] * sizeof(float))) return false;
+    return !memcmp(a->losses, b->losses, sizeof a->losses);
+}
+
+static void check_alike(const struct setting *a, const char *what)
+{
+    static const char *const parts[PARTS] = {"visible weights", "the device half", "owners"};
+    for (uint64_t t = 1; a->look && t <= STEPS; t++)
+        for (int r = 1; r < a->ranks; r++)
+            for (int k = 0; k < PARTS; k++)
+                if (a->digest[r][t][k] != a->digest[0][t][k])
+                    fail_msg("%s: step %d: %s of rank %d are not those of rank 0", what, (int)t, parts[k], r);
+    for (int r = 1; r < a->ranks; r++)
+        if (!equal_results(&a->result[r], &a->result[0])) fail_msg("%s: rank %d ends with other weights or losses than rank 0", what, r);
+}
+
+/* Within rounding: what one rank does alone. Limits are those of the golden trajectories. */
+static void check_near(const struct setting *a, const struct setting *one, double times, const char *what)
+{
+    for (size_t t = 1; t <= STEPS; t++) {
+        double x = a->result[0].losses[t], y = one->result[0].losses[t];
+        if (fabs(x - y) > times * 1e-5 * fabs(y)) fail_msg("%s: loss of step %zu: %.9g; one rank: %.9g", what, t, x, y);
+    }
+    for (size_t i = 0; i < one->result[0].count; i++) {
+        const float *x = a->result[0].weights[i], *y = one->result[0].weights[i];
+        double difference = 0, size = 0;
+        for (size_t k = 0; k < one->result[0].size[i]; k++) {
+            difference += ((double)x[k] - y[k]) * ((double)x[k] - y[k]);
+            size += (double)y[k] * y[k];
+        }
+        double limit = times * (one->result[0].size[i] > 2 * 200 ? 1e-4 : 5e-3);
+        if (sqrt(difference) > limit * sqrt(size)) fail_msg("%s: parameter %zu differs by %.3g", what, i, sqrt(difference / size));
+    }
+}
+
+static const char *const ANY[] = {
+    "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4 score l1",
+    "strategy zenflow topk_ratio 0.25 update_interval 4 select_interval 4 cpu_update mean swap rolling optimistic no",
+    "strategy zenflow topk_ratio 0.25 update_interval 2 select_interval 2 swap global optimistic no bus_dtype bf16",
+    "strategy zenflow topk_ratio 0.1 update_interval 4 select_interval 1",
+};
+
+static const char *policy(size_t i)
+{
+    return i < POLICY_COUNT ? POLICIES[i] : i < POLICY_COUNT + sizeof ANY / sizeof *ANY ? ANY[i - POLICY_COUNT] : NULL;
+}
+
+static void together(const struct source *s, const char *options, const char *changes, enum zf_dtype dtype, uint64_t bad)
+{
+    struct setting one = {.s = s, .options = options, .changes = changes, .how = {.dtype = dtype, .threads = 1}, .ranks = 1, .bad = bad};
+    one.how.stochastic = dtype != ZF_F32;
+    setting_run(&one);
+    for (int ranks = 2; ranks <= MOST_RANKS; ranks++) {
+        struct setting all = one;
+        char what[600];
+        memset(all.result, 0, sizeof all.result);
+        all.ranks = ranks;
+        all.look = true;
+        snprintf(what, sizeof what, "%s%s%s, %d ranks, %s", options, changes ? ", " : "", changes ? changes : "", ranks,
+                 zf_dtype_name(dtype));
+        setting_run(&all);
+        check_alike(&all, what);
+        check_near(&all, &one, dtype == ZF_F32 ? 1 : 100, what);
+        setting_free(&all);
+    }
+    setting_free(&one);
+}
+
+static void test_every_policy(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < 2; k++) {
+        struct source s;
+        source_make(&s, SOURCES[k], ROWS * STEPS, 12);
+        for (size_t i = 0; policy(i); i++) together(&s, policy(i), NULL, (i + k) % 2 ? ZF_BF16 : ZF_F32, 0);
+        source_free(&s);
+    }
+}
+
+static void test_changes(void **state)
+{
+    (void)state;
+    static const char *const changes[] = {
+        "4 strategy zero_offload;7 strategy gpu_only;9 strategy stronghold;12 strategy zenflow",
+        "3 topk_ratio 0.5;5 reselect;8 topk_ratio 0.1;10 update_interval 2;12 topk_ratio 1;13 topk_ratio 0.3",
+        "4 drain;6 skip;9 cpu_update mean;11 skip;11 drain;12 strategy gpu_only",
+    };
+    struct source s;
+    source_make(&s, TINY_LLAMA, ROWS * STEPS, 12);
+    for (size_t i = 0; i < sizeof changes / sizeof *changes; i++)
+        for (size_t k = 9; k < 13; k++) together(&s, POLICIES[k], changes[i], (i + k) % 2 ? ZF_BF16 : ZF_F32, 0);
+    for (size_t k = 9; k < 11; k++)
+        together(&s, POLICIES[k], "4 optimistic no;6 optimistic yes;9 optimistic no;10 optimistic yes", ZF_F32, 0);
+    source_free(&s);
+}
+
+/* Of a step that is not finite on one rank none of them keeps anything. */
+static void test_steps_that_do_not_count(void **state)
+{
+    (void)state;
+    struct source s;
+    source_make(&s, TINY_GPT2, ROWS * STEPS, 12);
+    for (size_t i = 0; i < POLICY_COUNT; i++) together(&s, POLICIES[i], NULL, ZF_F32, 4 + i % 5);
+    source_free(&s);
+}
+
+/* Whatever the lanes' speeds: the same bits. */
+static void test_schedules(void **state)
+{
+    (void)state;
+    const struct zf_pipeline_grain usual = zf_pipeline_grain;
+    const struct zf_pipeline_grain grains[] = {{.piece = 320, .chunk = 320, .page = 64}, usual, {.piece = 1024, .chunk = 512, .page = 64}};
+    const char *text = getenv("ZF_SEEDS");
+    int seeds = text ? atoi(text) : 1, schedule = 0;
+    struct source s;
+    source_make(&s, TINY_LLAMA, ROWS * STEPS, 12);
+    for (size_t i = 0; policy(i); i++) {
+        struct setting a = {.s = &s, .options = policy(i), .changes = "8 topk_ratio 0.4;11 update_interval 2", .ranks = 2 + (int)i % 3};
+        a.how = (struct run_options){.dtype = i % 2 ? ZF_BF16 : ZF_F32, .threads = 1, .stochastic = i % 2};
+        a.look = true;
+        setting_run(&a);
+        for (int k = 0; k < seeds; k++) {
+            struct setting b = a;
+            char what[600];
+            memset(b.result, 0, sizeof b.result);
+            b.look = false;
+            b.how.jitter = (uint64_t)++schedule;
+            zf_pipeline_grain = grains[schedule % 3];
+            snprintf(what, sizeof what, "%s, %d ranks, schedule %d", policy(i), a.ranks, schedule);
+            setting_run(&b);
+            check_alike(&b, what);
+            if (!equal_results(&a.result[0], &b.result[0])) fail_msg("%s: not the same bits", what);
+            setting_free(&b);
+        }
+        zf_pipeline_grain = usual;
+        setting_free(&a);
+    }
+    source_free(&s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_policy),
+        cmocka_unit_test(test_changes),
+        cmocka_unit_test(test_steps_that_do_not_count),
+        cmocka_unit_test(test_schedules),
+    };
+    if (getenv("ZF_TEST")) cmocka_set_test_filter(getenv("ZF_TEST"));
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
