@@ -21,7 +21,7 @@
     X(SETTLE, zf_order_settle)     /* all that is due is visible */ \
     X(NORMS, zf_trainer_norms)     /* of the newest gradients */ \
     X(MASTERS, zf_trainer_masters) /* of parameter `number`, all of them, to rank 0 */ \
-    X(SAVE, zf_trainer_share)      /* the state comes to rank 0; flag: training waits for it */ \
+    X(SAVE, zf_trainer_share)      /* the state comes to rank 0, which writes it */ \
     X(LOAD, zf_order_load)         /* text: the checkpoint, and what its options are */ \
     X(END, zf_order_end)           /* with the exit code `number` */
 

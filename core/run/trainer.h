@@ -128,6 +128,7 @@ struct zf_trainer {
         uint64_t failed, again;                   /* steps to wait after a failure; when it is tried again. 0: the last one succeeded */
         double again_at;                          /* clock: or then, if steps are long */
         int heard;                                /* of usr1 */
+        struct zf_saving *together;               /* the one that all ranks write now */
         struct zf_saving *now;                    /* the one that is being written while training goes on; NULL: none */
         struct zf_state_memory memory;            /* its copies; kept for the next one */
         struct zf_save_wish wish[ZF_SAVE_WISHES]; /* [wishes]: what waits for its turn */

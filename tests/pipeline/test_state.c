@@ -49,7 +49,7 @@ static void restore(const struct kept *k, struct run *r, size_t rows)
 {
     struct zf_state s;
     json_t *facts = json_loads(k->facts, 0, NULL);
-    ok(zf_state_shape(&r->pipeline, facts, &e));
+    ok(zf_state_shape(&r->pipeline, facts, NULL, NULL, &e));
     json_decref(facts);
     ok(zf_state_open(&s, &r->pipeline, &e));
     assert_int_equal(s.count, k->count);
@@ -62,7 +62,7 @@ static void restore(const struct kept *k, struct run *r, size_t rows)
             ok(zf_state_write(&s, x, at, x->rows - at < rows ? x->rows - at : rows, (char *)k->bytes[i] + at * row, &e));
     }
     zf_state_close(&s);
-    ok(zf_state_settled(&r->pipeline, &e));
+    ok(zf_state_settled(&r->pipeline, facts, &e));
 }
 
 static void kept_free(struct kept *k)
