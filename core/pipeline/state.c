@@ -49,15 +49,22 @@ static enum zf_status add_update(struct zf_state *s, const struct zf_matrix *x, 
     for (uint32_t i = 0; u->slots && i < u->count && i < u->room; i++) {
         if (!u->slots[i].chunk) continue;
         snprintf(name, sizeof name, "%s.%u", which, i);
-        struct zf_state_piece slot = {
-            .type = state_type(p->policy.bus), .rows = rows, .cols = x->length, .place = ZF_STATE_CHUNKED, .chunks = u->slots[i],
-            .split = ZF_STATE_BY_RANK};
+        struct zf_state_piece slot = {.type = state_type(p->policy.bus),
+                                      .rows = rows,
+                                      .cols = x->length,
+                                      .place = ZF_STATE_CHUNKED,
+                                      .chunks = u->slots[i],
+                                      .split = ZF_STATE_BY_RANK};
         ZF_TRY(add(s, name, slot, e));
     }
     snprintf(name, sizeof name, "%s.sum", which);
-    struct zf_state_piece all = {
-        .type = ZF_STATE_F32, .rows = rows, .cols = x->length, .place = ZF_STATE_CHUNKED, .chunks = u->sum, .cpu_own = true,
-        .split = ZF_STATE_BY_RANK};
+    struct zf_state_piece all = {.type = ZF_STATE_F32,
+                                 .rows = rows,
+                                 .cols = x->length,
+                                 .place = ZF_STATE_CHUNKED,
+                                 .chunks = u->sum,
+                                 .cpu_own = true,
+                                 .split = ZF_STATE_BY_RANK};
     return sum ? add(s, name, all, e) : ZF_OK;
 }
 
@@ -73,19 +80,39 @@ static enum zf_status add_matrix(struct zf_state *s, const struct zf_matrix *x, 
         struct zf_state_piece piece;
     } list[] = {
         {"channel",
-         {.type = ZF_STATE_F32, .rows = x->channels, .cols = 1, .place = ZF_STATE_DEVICE, .memory = x->channel, .forward_own = true,
+         {.type = ZF_STATE_F32,
+          .rows = x->channels,
+          .cols = 1,
+          .place = ZF_STATE_DEVICE,
+          .memory = x->channel,
+          .forward_own = true,
           .split = ZF_STATE_BY_CHANNEL}},
         {"column",
          {.type = ZF_STATE_F32, .rows = x->length, .cols = 1, .place = ZF_STATE_DEVICE, .memory = x->column, .forward_own = true}},
         {"arrived", {.type = ZF_STATE_U32, .rows = x->arrived, .cols = 1, .place = ZF_STATE_HOST, .memory = x->arrived_list}},
-        {"open.device_sum", {.type = ZF_STATE_F32, .rows = sums, .cols = x->length, .place = ZF_STATE_DEVICE, .memory = x->device_sum,
+        {"open.device_sum",
+         {.type = ZF_STATE_F32,
+          .rows = sums,
+          .cols = x->length,
+          .place = ZF_STATE_DEVICE,
+          .memory = x->device_sum,
           .split = ZF_STATE_BY_RANK}},
-        {"staged", {.type = ZF_STATE_U32, .rows = rows, .cols = 1, .place = ZF_STATE_HOST, .memory = x->staged,
-          .split = ZF_STATE_BY_RANK}},
-        {"staging", {.type = bits, .rows = rows, .cols = x->length, .place = ZF_STATE_CHUNKED, .chunks = x->staging, .cpu_own = true,
+        {"staged", {.type = ZF_STATE_U32, .rows = rows, .cols = 1, .place = ZF_STATE_HOST, .memory = x->staged, .split = ZF_STATE_BY_RANK}},
+        {"staging",
+         {.type = bits,
+          .rows = rows,
+          .cols = x->length,
+          .place = ZF_STATE_CHUNKED,
+          .chunks = x->staging,
+          .cpu_own = true,
           .split = ZF_STATE_BY_RANK}},
         {"next_channel",
-         {.type = ZF_STATE_F32, .rows = rows, .cols = 1, .place = ZF_STATE_HOST, .memory = x->next_channel, .cpu_own = true,
+         {.type = ZF_STATE_F32,
+          .rows = rows,
+          .cols = 1,
+          .place = ZF_STATE_HOST,
+          .memory = x->next_channel,
+          .cpu_own = true,
           .split = ZF_STATE_BY_RANK}},
         {"next_column",
          {.type = ZF_STATE_F32,
@@ -125,12 +152,12 @@ static enum zf_status add_parameter(struct zf_state *s, const struct zf_param *q
     static const char *const arrays[ZF_ARRAYS] = {"master", "m", "v", "t"};
     bool f32 = s->pipeline->model->dtype == ZF_F32;
     struct zf_state_part *part = &s->part[s->parts];
-    struct zf_state_piece of = {.type = ZF_STATE_F32, .rows = q->rows, .cols = q->cols, .place = ZF_STATE_MASTER,
-        .split = ZF_STATE_BY_CHANNEL};
+    struct zf_state_piece of = {
+        .type = ZF_STATE_F32, .rows = q->rows, .cols = q->cols, .place = ZF_STATE_MASTER, .split = ZF_STATE_BY_CHANNEL};
     describe(part, s->pipeline, q, x, v);
     if (part->matrix) { /* first of all: it says where the rows of the others are */
-        struct zf_state_piece order = {.type = ZF_STATE_U32, .rows = x->channels, .cols = 1, .place = ZF_STATE_HOST, .memory = x->order,
-            .split = ZF_STATE_ORDER};
+        struct zf_state_piece order = {
+            .type = ZF_STATE_U32, .rows = x->channels, .cols = 1, .place = ZF_STATE_HOST, .memory = x->order, .split = ZF_STATE_ORDER};
         ZF_TRY(add(s, "order", order, e));
     }
     ZF_TRY(add(s, arrays[0], of, e));

@@ -61,9 +61,9 @@ enum zf_state_stage {
 /* A parameter: where the memory is that its pieces are made of. */
 struct zf_state_part {
     const struct zf_param *param;
-    struct zf_matrix *matrix; /* one with two halves; NULL: a vector, or one that has no owners (yet) */
+    struct zf_matrix *matrix;                       /* one with two halves; NULL: a vector, or one that has no owners (yet) */
     size_t channels, device_rows, cpu_rows, length; /* cpu_rows: of this rank */
-    const uint32_t *order; /* [channels] */
+    const uint32_t *order;                          /* [channels] */
     struct zf_array device[ZF_ARRAYS], cpu[ZF_ARRAYS];
     float *block;  /* masters where there are no halves */
     char *weights; /* visible */
@@ -133,7 +133,8 @@ void zf_state_own(const struct zf_state *s, const struct zf_state_piece *x, size
 /* Ranks: the weights of rows first .. first + n, of which `masters` are all masters there are, in whatever rank. */
 enum zf_status zf_state_write_visible(struct zf_state *s, const struct zf_state_piece *x, size_t first, size_t n, const void *in,
                                       const float *masters, struct zf_err *e);
-/* Of a matrix whose rows lie in the file as channels[0 .. n) say: the one that is row i there, on this rank; UINT32_MAX: it is another's. */
+/* Of a matrix whose rows lie in the file as channels[0 .. n) say: the one that is row i there, on this rank; UINT32_MAX: it is another's.
+ */
 void zf_state_places(const struct zf_state *s, const struct zf_state_piece *x, const uint32_t *channels, size_t n, uint32_t *to);
 size_t zf_state_staged(const struct zf_pipeline *p, size_t matrix, bool *moved); /* this rank's */
 

@@ -40,9 +40,10 @@ static json_t *matrix_facts(const struct zf_pipeline *p, const struct zf_matrix 
     json_t *window = json_pack("{s:I s:I s:b s:b s:b s:I s:I s:I}", "origin", (json_int_t)w->origin, "selected", (json_int_t)w->selected,
                                "starts", w->starts, "up", w->up.any, "served", w->up.any && w->up.served, "ended", (json_int_t)w->up.ended,
                                "serve", (json_int_t)w->up.serve, "due", (json_int_t)w->up.due);
-    json_t *more = json_pack("{s:o s:o s:I s:f s:I s:I s:b}", "window", window, "open", update_facts(x, &x->open, mean && !p->policy.accumulate_on_device), "arrived",
-                             (json_int_t)x->arrived, "energy", x->energy, "kept", (json_int_t)x->kept, "kept_of", (json_int_t)x->kept_of,
-                             "device_sum", x->device_sum && x->open.count);
+    json_t *more =
+        json_pack("{s:o s:o s:I s:f s:I s:I s:b}", "window", window, "open",
+                  update_facts(x, &x->open, mean && !p->policy.accumulate_on_device), "arrived", (json_int_t)x->arrived, "energy",
+                  x->energy, "kept", (json_int_t)x->kept, "kept_of", (json_int_t)x->kept_of, "device_sum", x->device_sum && x->open.count);
     if (o && more && w->up.any) json_object_set_new(more, "up", update_facts(x, &x->up, mean));
     bool fine = o && more && !json_object_update(o, more);
     json_decref(more);
@@ -56,10 +57,9 @@ json_t *zf_state_facts(const struct zf_pipeline *p)
     json_t *matrices = json_array();
     bool fine = matrices != NULL;
     for (size_t i = 0; fine && i < p->matrices; i++) fine = !json_array_append_new(matrices, matrix_facts(p, &p->matrix[i]));
-    json_t *o =
-        fine ? json_pack("{s:I s:i s:f s:O}", "step", (json_int_t)p->step, "ranks", p->comm ? p->comm->ranks : 1, "last_clip",
-                         (double)p->last_clip, "matrices", matrices)
-             : NULL;
+    json_t *o = fine ? json_pack("{s:I s:i s:f s:O}", "step", (json_int_t)p->step, "ranks", p->comm ? p->comm->ranks : 1, "last_clip",
+                                 (double)p->last_clip, "matrices", matrices)
+                     : NULL;
     json_decref(matrices);
     return o;
 }

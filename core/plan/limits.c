@@ -62,7 +62,7 @@ size_t zf_memory_oom_kills(const char *root)
 static void choose(struct zf_memory_limits *out)
 {
     const struct {
-size_t bytes;
+        size_t bytes;
         const char *name;
     } all[] = {{out->available, "MemAvailable"}, {out->cgroup, "cgroup limit"}, {out->option, "memory_limit"}, {out->address, "ulimit -v"}};
     out->least = SIZE_MAX;

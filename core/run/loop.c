@@ -427,8 +427,7 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
         if (!s) {
             t->ill = false;
             s = zf_pace_decide(t, e);
-            struct zf_ordered step = {
-                .kind = ZF_ORDER_STEP, .flag = score_now(t), .rate = zf_schedule_rate(&t->schedule, t->step + 1)};
+            struct zf_ordered step = {.kind = ZF_ORDER_STEP, .flag = score_now(t), .rate = zf_schedule_rate(&t->schedule, t->step + 1)};
             if (!s) s = zf_order(t, step, NULL, e);
         }
         if (!s) {

@@ -173,8 +173,7 @@ enum zf_status zf_orders_set(struct zf_trainer *t, const json_t *changes, struct
     struct zf_options *o = (struct zf_options *)(uintptr_t)t->o; /* this rank's own: no session changes them */
     const char *name;
     json_t *value;
-    json_object_foreach(json_object_get(changes, "set"), name, value)
-        ZF_TRY(zf_options_set(o, name, json_string_value(value), &origin, e));
+    json_object_foreach(json_object_get(changes, "set"), name, value) ZF_TRY(zf_options_set(o, name, json_string_value(value), &origin, e));
     t->pace.interval.now = (uint32_t)zf_json_number(changes, "interval", t->pace.interval.now);
     return ZF_OK;
 }
@@ -231,7 +230,8 @@ static enum zf_status ask_masters(void *pipeline, const struct zf_param *param, 
 {
     struct zf_trainer *t = (void *)((char *)pipeline - offsetof(struct zf_trainer, pipeline));
     t->masters.out = out;
-    enum zf_status s = zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_MASTERS, .number = (uint64_t)(param - t->model.params.list)}, NULL, e);
+    enum zf_status s =
+        zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_MASTERS, .number = (uint64_t)(param - t->model.params.list)}, NULL, e);
     t->masters.out = NULL;
     *elsewhere = t->masters.elsewhere;
     return s;

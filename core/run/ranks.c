@@ -6,6 +6,7 @@
 #include "core/telemetry/jsonl.h"
 #include "kernels/comm.h"
 #include "kernels/cores.h"
+#include "core/world/mesh.h"
 
 #include "core/base/clock.h"
 #include "core/base/hash.h"
@@ -75,13 +76,31 @@ enum zf_status zf_ranks_begin(struct zf_world *w, const struct zf_setup *s, cons
     return bad;
 }
 
+/* Ranks without a GPU exchange over MPI where all were started by a launcher that MPI knows, else over TCP. */
+static enum zf_status choose_mesh(struct zf_trainer *t, bool *mesh, struct zf_err *e)
+{
+    char own = !getenv("PMIX_RANK"), *all = malloc((size_t)zf_world_ranks(t->world));
+    *mesh = false;
+    if (!all) return zf_fail_memory(e, "the other ranks");
+    enum zf_status s = zf_world_exchange(t->world, &own, all, sizeof own, e);
+    for (int r = 0; !s && r < zf_world_ranks(t->world); r++) *mesh |= all[r] != 0;
+    *mesh = *mesh && !strcmp(t->device->type->name, "host");
+    free(all);
+    return s;
+}
+
 enum zf_status zf_ranks_open_comm(struct zf_trainer *t, struct zf_err *e)
 {
     if (!t->world) return ZF_OK;
     const struct zf_comm_world world = {
         .rank = zf_world_rank(t->world), .ranks = zf_world_ranks(t->world), .tell = zf_world_share, .ctx = t->world};
     zf_world_doing(t->world, t->step, "finding the other ranks");
-    return zf_comm_open(&t->comm, t->device, &world, e);
+    bool mesh;
+    ZF_TRY(choose_mesh(t, &mesh, e));
+    if (!mesh) return zf_comm_open(&t->comm, t->device, &world, e);
+    struct zf_wire *wire;
+    ZF_TRY(zf_mesh_open(&wire, t->world, e));
+    return zf_comm_over_wire(&t->comm, "TCP", t->device, wire, e);
 }
 
 /* ---- the same on all ---- */
@@ -117,7 +136,8 @@ enum zf_status zf_ranks_compare(struct zf_trainer *t, struct zf_err *e)
     for (int r = 1; !s && r < zf_world_ranks(t->world); r++) {
         zf_world_name(t->world, r, name, sizeof name);
         if (memcmp(all[r].data, all[0].data, sizeof own.data))
-            s = zf_fail(e, ZF_DIFFERENT, name, "its data or tokenizer are not those of rank 0; the same files are expected on all machines");
+            s = zf_fail(e, ZF_DIFFERENT, name,
+                        "its data or tokenizer are not those of rank 0; the same files are expected on all machines");
         else if (all[r].step != all[0].step || memcmp(all[r].weights, all[0].weights, sizeof own.weights))
             s = zf_fail(e, ZF_IO, name,
                         "its weights after step %" PRIu64
@@ -147,7 +167,8 @@ static void last(void *ctx, enum zf_status code, const char *text)
     struct zf_trainer *t = ctx;
     struct zf_err ignored;
     if (!t->journal || zf_world_rank(t->world) || atomic_exchange(&t->ended, true)) return;
-    json_t *o = json_pack("{ss sI ss si ss}", "type", "end", "step", (json_int_t)t->step, "reason", "error", "code", (int)code, "text", text);
+    json_t *o =
+        json_pack("{ss sI ss si ss}", "type", "end", "step", (json_int_t)t->step, "reason", "error", "code", (int)code, "text", text);
     zf_metrics_write(t->metrics, json_incref(o));
     zf_journal_append(t->journal, o, &ignored);
 }
@@ -270,11 +291,10 @@ enum zf_status zf_ranks_run(struct zf_options *o, struct zf_train_how *how, cons
     char *asked = zf_options_text(o);
     json_t *hello = asked ? json_pack("{ss}", "options", asked) : NULL;
     bool leads = !l->rank, together = false;
-    enum zf_status s = hello ? zf_world_open(&w,
-                                             &(struct zf_world_options){
-                                                 .launch = l, .run = o->dir, .stop = how->stop, .hello = hello, .version = ZF_VERSION},
-                                             e)
-                             : zf_fail_memory(e, "the options");
+    enum zf_status s =
+        hello ? zf_world_open(
+                    &w, &(struct zf_world_options){.launch = l, .run = o->dir, .stop = how->stop, .hello = hello, .version = ZF_VERSION}, e)
+              : zf_fail_memory(e, "the options");
     *quiet = s && !leads && s != ZF_IO && s != ZF_MEMORY; /* rank 0 has refused it, and says so */
     if (!s) {
         how->world = w;
@@ -284,7 +304,7 @@ enum zf_status zf_ranks_run(struct zf_options *o, struct zf_train_how *how, cons
         bool broken = zf_world_is_broken(w);
         if (s && !together) fail_all(w, s, e);
         if (!s && !together && leads) zf_world_tell(w, "{}", 2, e); /* there was nothing to be done */
-        if (broken) { /* lanes may wait for ranks that are gone: nothing is given back */
+        if (broken) {                                               /* lanes may wait for ranks that are gone: nothing is given back */
             if (leads) zf_err_print(NULL, e);
             fflush(stdout);
             zf_world_close(w);

@@ -240,8 +240,8 @@ struct reader {
     void *ctx;
 };
 
-static enum zf_status find_tensor(struct reader *r, const char *name, size_t cols, enum zf_state_type type, const struct zf_ckpt_tensor **out,
-                                  struct zf_err *e)
+static enum zf_status find_tensor(struct reader *r, const char *name, size_t cols, enum zf_state_type type,
+                                  const struct zf_ckpt_tensor **out, struct zf_err *e)
 {
     const struct zf_ckpt *c = r->file;
     const struct zf_ckpt_tensor *t = *out = zf_ckpt_find(c, name);
@@ -273,8 +273,7 @@ static enum zf_status get_own(struct reader *r, struct zf_state *s, const struct
     snprintf(name, sizeof name, "%.180s:%s", part->param->name, staged ? "staged" : "order");
     uint32_t *list = calloc(2 * (skip + rows) + 1, sizeof *list), *place = list ? list + skip + rows : NULL;
     enum zf_status failed = list ? read_list(r, name, list, skip + rows, &n, e) : zf_fail_memory(e, x->name);
-    if (!failed && n != skip + rows)
-        failed = zf_fail(e, ZF_FORMAT, r->file->path, "%s has %zu rows, and %s %zu", x->name, rows, name, n);
+    if (!failed && n != skip + rows) failed = zf_fail(e, ZF_FORMAT, r->file->path, "%s has %zu rows, and %s %zu", x->name, rows, name, n);
     if (!failed) zf_state_places(s, x, list + skip, rows, place);
     for (size_t first = 0, some; !failed && first < rows; first += some) {
         some = rows - first < b->rows ? rows - first : b->rows;

@@ -14,7 +14,7 @@ struct zf_saving {
     /* set by who begins it; owned: state, run, path, info */
     struct zf_state state;
     struct zf_sharing *sharing; /* what other ranks have of it; NULL: there are none */
-    char *run, *path; /* the run's directory; the file's */
+    char *run, *path;           /* the run's directory; the file's */
     json_t *info;
     uint64_t step, drains;
     uint64_t ticket; /* whose answer waits for it; 0: nobody's */

@@ -468,7 +468,8 @@ static enum zf_status check_disk(const struct zf_setup *s, const char *run, stru
 static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who,
                             const struct zf_resume *resume, const char *asked, const struct zf_train_how *how, struct zf_err *e)
 {
-    struct zf_trainer t = {.setup = setup, .o = o, .stop = how->stop, .usr1 = how->usr1, .run = run, .resume = resume, .place = -1, .world = how->world};
+    struct zf_trainer t = {
+        .setup = setup, .o = o, .stop = how->stop, .usr1 = how->usr1, .run = run, .resume = resume, .place = -1, .world = how->world};
     t.started = t.save.at = zf_clock();
     t.deadline.began = how->began;
     enum zf_end end = ZF_END_DONE;

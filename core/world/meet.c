@@ -95,7 +95,7 @@ static char *file_of(const struct zf_world *w, bool inside)
     return n < 0 ? NULL : path;
 }
 
-static json_t *addresses(void)
+json_t *zf_meet_addresses(void)
 {
     struct ifaddrs *all = NULL;
     json_t *list = json_array();
@@ -113,7 +113,7 @@ static json_t *addresses(void)
     return list;
 }
 
-static enum zf_status open_listener(struct zf_world *w, int *port, struct zf_err *e)
+enum zf_status zf_meet_listener(int *out, int *port, struct zf_err *e)
 {
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_addr = IN6ADDR_ANY_INIT};
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_ANY)};
@@ -124,18 +124,18 @@ static enum zf_status open_listener(struct zf_world *w, int *port, struct zf_err
     } got;
     socklen_t size = sizeof got;
     int no = 0;
-    w->listener = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (w->listener >= 0) setsockopt(w->listener, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
-    if (w->listener >= 0 && bind(w->listener, (struct sockaddr *)&six, sizeof six)) {
-        close(w->listener);
-        w->listener = -1;
+    *out = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (*out >= 0) setsockopt(*out, IPPROTO_IPV6, IPV6_V6ONLY, &no, sizeof no);
+    if (*out >= 0 && bind(*out, (struct sockaddr *)&six, sizeof six)) {
+        close(*out);
+        *out = -1;
     }
-    if (w->listener < 0) { /* a system without IPv6 */
-        w->listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (w->listener < 0 || bind(w->listener, (struct sockaddr *)&four, sizeof four))
+    if (*out < 0) { /* a system without IPv6 */
+        *out = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (*out < 0 || bind(*out, (struct sockaddr *)&four, sizeof four))
             return zf_fail_errno(e, NULL, "no socket for the other ranks to come to");
     }
-    if (listen(w->listener, BACKLOG) || getsockname(w->listener, &got.any, &size))
+    if (listen(*out, BACKLOG) || getsockname(*out, &got.any, &size))
         return zf_fail_errno(e, NULL, "no socket for the other ranks to come to");
     *port = ntohs(got.any.sa_family == AF_INET6 ? got.six.sin6_port : got.four.sin_port);
     return ZF_OK;
@@ -170,9 +170,9 @@ enum zf_status zf_meet_listen(struct zf_world *w, struct zf_err *e)
     int port = 0;
     if (getrandom(random, sizeof random, 0) != sizeof random) return zf_fail_errno(e, NULL, "no random numbers");
     for (size_t i = 0; i < sizeof random; i++) snprintf(w->token + 2 * i, 3, "%02x", random[i]);
-    ZF_TRY(open_listener(w, &port, e));
-    json_t *o = json_pack("{ss ss si so ss}", "job", w->launch.job, "token", w->token, "port", port, "addresses", addresses(), "machine",
-                          w->machine);
+    ZF_TRY(zf_meet_listener(&w->listener, &port, e));
+    json_t *o = json_pack("{ss ss si so ss}", "job", w->launch.job, "token", w->token, "port", port, "addresses", zf_meet_addresses(),
+                          "machine", w->machine);
     char *text = o ? json_dumps(o, JSON_INDENT(1)) : NULL;
     enum zf_status s = text ? publish(w, text, e) : zf_fail_memory(e, "the place of rank 0");
     free(text);
@@ -206,7 +206,7 @@ static json_t *look(const struct zf_world *w, bool inside)
 
 /* ---- coming ---- */
 
-static int connect_to(const char *address, int port)
+int zf_meet_connect(const char *address, int port)
 {
     struct sockaddr_in four = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port)};
     struct sockaddr_in6 six = {.sin6_family = AF_INET6, .sin6_port = htons((uint16_t)port)};
@@ -232,7 +232,7 @@ static enum zf_status greet(struct zf_world *w, const char *address, int port, c
     struct zf_frame_head head;
     char *answer = NULL;
     json_t *hello = json_copy(w->peer[w->launch.rank].hello);
-    int fd = *out = connect_to(address, port);
+    int fd = *out = zf_meet_connect(address, port);
     if (hello) json_object_set_new(hello, "token", json_string(token));
     if (hello) json_object_set_new(hello, "bulk", json_boolean(bulk));
     struct zf_peer to = {.fd = fd, .sending = PTHREAD_MUTEX_INITIALIZER};

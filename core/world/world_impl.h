@@ -115,6 +115,9 @@ bool zf_meet_welcome(struct zf_world *w, const json_t *o);
 void zf_meet_places(struct zf_world *w);
 json_t *zf_meet_list(const struct zf_world *w);
 void zf_meet_self(struct zf_world *w);
+json_t *zf_meet_addresses(void); /* of this machine, those that others may reach it at */
+enum zf_status zf_meet_listener(int *out, int *port, struct zf_err *e);
+int zf_meet_connect(const char *address, int port); /* -1: nobody listens there, in time */
 
 /* watch.c: the thread. */
 void *zf_world_thread(void *world);
