@@ -1,4 +1,4 @@
-/* What ranks have in common: the visible weights, as they are in the device's memory. */
+/* The model's memory as it is on the device: the weights, which all ranks have in common, and the gradients, of which each has a share. */
 #include "core/base/hash.h"
 #include "core/pipeline/impl.h"
 
@@ -28,6 +28,25 @@ enum zf_status zf_pipeline_digest(struct zf_pipeline *p, unsigned char out[16], 
         }
     }
     zf_hash_end(&h, out);
+    free(piece);
+    return s;
+}
+
+enum zf_status zf_pipeline_gradient(struct zf_pipeline *p, const struct zf_param *q, void (*see)(void *ctx, const float *x, size_t n),
+                                    void *ctx, struct zf_err *e)
+{
+    enum { SOME = 1 << 20 };
+    int rank = p->comm ? p->comm->rank : 0, ranks = p->comm ? p->comm->ranks : 1;
+    size_t from = zf_share(q->rows, rank, ranks) * q->cols, to = zf_share(q->rows, rank + 1, ranks) * q->cols;
+    if (!q->matrix) from = 0, to = rank ? 0 : q->rows * q->cols; /* all ranks have all of it */
+    float *piece = malloc((to - from < SOME ? to - from + 1 : SOME) * sizeof *piece);
+    enum zf_status s = piece ? ZF_OK : zf_fail_memory(e, "a look at gradients");
+    for (size_t n; !s && from < to; from += n) {
+        n = to - from < SOME ? to - from : SOME;
+        s = zf_pipeline_copy(p, p->compute, piece, p->model->grad + q->offset + from, n * sizeof *piece, e);
+        if (!s) s = p->device->type->lane_sync(p->compute, e);
+        if (!s) see(ctx, piece, n);
+    }
     free(piece);
     return s;
 }

@@ -280,43 +280,26 @@ void zf_record_valid(struct zf_trainer *t, const struct zf_valid_record *r)
     zf_plain_text(&t->plain, "step %" PRIu64 " validation loss %.4f over %" PRIu64 " targets%s", t->step, r->loss, r->tokens, accuracy);
 }
 
-/* Of a parameter's gradient, as it comes by in pieces: this rank's share, where all of it was summed. */
-struct norm_sum {
-    struct zf_norm norm;
-    size_t at, from, to;
-};
-
-static enum zf_status add_piece(void *ctx, const float *x, size_t n, struct zf_err *e)
+static void add_piece(void *ctx, const float *x, size_t n)
 {
-    struct norm_sum *s = ctx;
-    (void)e;
+    struct zf_norm *s = ctx;
     for (size_t i = 0; i < n; i++) {
-        if (s->at + i < s->from || s->at + i >= s->to) continue;
-        s->norm.squares += (double)x[i] * x[i];
-        if (isnan(x[i]) || fabsf(x[i]) > s->norm.most) s->norm.most = fabsf(x[i]);
+        s->squares += (double)x[i] * x[i];
+        if (isnan(x[i]) || fabsf(x[i]) > s->most) s->most = fabsf(x[i]);
     }
-    s->at += n;
-    return ZF_OK;
 }
 
 static enum zf_status own_norms(struct zf_trainer *t, double *sums, struct zf_err *e)
 {
     const struct zf_params *p = &t->model.params;
-    int rank = zf_world_rank(t->world), ranks = zf_world_ranks(t->world);
-    void *pinned;
-    ZF_TRY(t->device->type->alloc(t->device, ZF_MEM_PINNED, ZF_TAG_OTHER, 2 * zf_model_piece_floats(p) * sizeof(float), &pinned, e));
-    enum zf_status s = ZF_OK;
-    for (size_t i = 0; !s && i < p->count; i++) {
-        const struct zf_param *q = &p->list[i];
-        double *own = sums + i * (size_t)(1 + ranks);
-        struct norm_sum sum = {.from = q->cols * zf_share(q->rows, rank, ranks), .to = q->cols * zf_share(q->rows, rank + 1, ranks)};
-        if (!q->matrix) sum.from = 0, sum.to = rank ? 0 : q->rows * q->cols; /* all have all of it */
-        if (!q->frozen) s = zf_model_each_piece(&t->model, t->model.grad, q, pinned, add_piece, &sum, e);
-        own[0] = sum.norm.squares;
-        own[1 + rank] = sum.norm.most;
+    size_t each = 1 + (size_t)zf_world_ranks(t->world);
+    for (size_t i = 0; i < p->count; i++) {
+        struct zf_norm norm = {0};
+        if (!p->list[i].frozen) ZF_TRY(zf_pipeline_gradient(&t->pipeline, &p->list[i], add_piece, &norm, e));
+        sums[i * each] = norm.squares;
+        sums[i * each + 1 + (size_t)zf_world_rank(t->world)] = norm.most;
     }
-    t->device->type->free(t->device, pinned);
-    return s;
+    return ZF_OK;
 }
 
 /* Gradients as they are after the step: summed over micro-batches and ranks, before clipping. */

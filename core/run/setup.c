@@ -133,7 +133,7 @@ static void choose_dtype(struct zf_setup *s)
 
 enum zf_status zf_setup_model(struct zf_setup *s, const struct zf_options *o, struct zf_err *e)
 {
-    *s = (struct zf_setup){.o = o};
+    *s = (struct zf_setup){.o = o, .ranks = s->ranks, .neighbours = s->neighbours, .micro_batch = s->micro_batch};
     choose_dtype(s);
     ZF_TRY(o->path[0] ? from_folder(s, e) : from_scratch(s, e));
     ZF_TRY(zf_params_build(&s->params, &s->config, &s->arena, e));

@@ -35,7 +35,7 @@ struct zf_setup {
     size_t choice_count;
     char *prompt, *response;    /* the templates, where files hold them */
     uint64_t steps, total_rows; /* total_rows: rows the run will take; less than steps * batch_size if the last step is smaller */
-    int ranks, neighbours;      /* that take part in the run, of them on this machine: before zf_setup_data; 0: this one alone */
+    int ranks, neighbours;      /* that take part in the run, of them on this machine: set at first; 0: this one alone */
     size_t micro_batch;         /* likewise: what rank 0 has chosen; 0: the option */
     bool rows_only;             /* set it before zf_setup_data to look at rows only: then what training needs may be more than there is */
     struct zf_memory_limits limits;
