@@ -119,6 +119,9 @@ enum zf_status zf_ranks_loss(struct zf_pipeline *p, double *loss, struct zf_err 
 void zf_ranks_staged(struct zf_matrix *x); /* all that CPU halves have */
 /* Sums of the own rows' second moments, which the cpu lane has added up in parts, or of no rows; column shares of all. */
 enum zf_status zf_ranks_add_columns(struct zf_pipeline *p, struct zf_matrix *x, bool any, struct zf_err *e);
+/* Between steps: what the CPU halves know together of rows in staging is in next_column, as with one rank; so a state can be saved. The cpu
+ * lane waits for it. */
+enum zf_status zf_ranks_complete(struct zf_pipeline *p, struct zf_err *e);
 enum zf_status zf_ranks_columns(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e);
 enum zf_status zf_ranks_collect(struct zf_pipeline *p, bool sum, const struct zf_comm_rows *list, size_t count, struct zf_err *e);
 

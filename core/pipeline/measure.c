@@ -106,7 +106,14 @@ static void walk(struct walker *all, size_t count, const struct zf_policy *p, ui
     }
 }
 
-static size_t slots(const struct zf_params *params, const struct zf_policy *p, enum zf_dtype dtype, size_t chunk)
+/* Rows of a matrix that a CPU half has, at most. One of several ranks has room for all of its share. */
+static size_t cpu_rows(const struct zf_param *q, const struct zf_policy *p, int ranks)
+{
+    size_t rest = q->rows - zf_policy_quota(p, q->rows), share = (q->rows + (size_t)ranks - 1) / (size_t)ranks;
+    return ranks == 1 || !rest ? rest : share;
+}
+
+static size_t slots(const struct zf_params *params, const struct zf_policy *p, enum zf_dtype dtype, size_t chunk, int ranks)
 {
     size_t count = 0, all = 0, before = 0, used = 0, most = 0;
     if (!zf_policy_offloads(p)) return 0;
@@ -117,7 +124,7 @@ static size_t slots(const struct zf_params *params, const struct zf_policy *p, e
     for (size_t i = 0; i < params->count; i++) {
         const struct zf_param *q = &params->list[i];
         if (!q->matrix || q->frozen) continue;
-        size_t own = q->rows * q->cols, rows = q->rows - zf_policy_quota(p, q->rows);
+        size_t own = q->rows * q->cols, rows = cpu_rows(q, p, ranks);
         struct walker *x = &w[count++];
         zf_window_start(&x->window, p, 0, before, own, all);
         before += own;
@@ -130,20 +137,29 @@ static size_t slots(const struct zf_params *params, const struct zf_policy *p, e
     return multiply(most, chunk);
 }
 
-void zf_pipeline_measure(struct zf_pipeline_sizes *out, const struct zf_params *params, const struct zf_policy *policy, enum zf_dtype dtype)
+/* What ranks exchange with, beside the rest (ranks.c). */
+static size_t exchange(size_t channels, size_t most, size_t longest, size_t columns, int ranks)
 {
-    size_t longest = 0, most = 0, squares = 0, channels = 0, masters = dtype == ZF_F32 ? 0 : sizeof(float);
+    return zf_ranks_piece_bytes(longest) + most * sizeof(double) + ZF_COLUMN_PARTS * longest * sizeof(double) + longest * sizeof(float) +
+           channels * sizeof(uint32_t) + (columns + 2 * (size_t)ranks) * sizeof(double);
+}
+
+void zf_pipeline_measure_rank(struct zf_pipeline_sizes *out, const struct zf_params *params, const struct zf_policy *policy,
+                              enum zf_dtype dtype, int ranks)
+{
+    size_t longest = 0, most = 0, squares = 0, channels = 0, columns = 0, masters = dtype == ZF_F32 ? 0 : sizeof(float);
     *out = (struct zf_pipeline_sizes){0};
     for (size_t i = 0; i < params->count; i++) {
         const struct zf_param *q = &params->list[i];
         if (q->frozen) continue;
-        size_t device = q->matrix ? zf_policy_quota(policy, q->rows) : 1, cpu = q->matrix ? q->rows - device : 0;
+        size_t device = q->matrix ? zf_policy_quota(policy, q->rows) : 1, cpu = q->matrix ? cpu_rows(q, policy, ranks) : 0;
         out->device_state = add(out->device_state, add(multiply(multiply(device, q->cols), masters + 2 * sizeof(float)), 4 * device));
         out->cpu_state = add(out->cpu_state, add(multiply(multiply(cpu, q->cols), 3 * sizeof(float)), 4 * cpu));
-        squares += (q->rows * q->cols + ZF_SQUARES_CHUNK - 1) / ZF_SQUARES_CHUNK;
+        squares += (q->rows * q->cols + ZF_SQUARES_CHUNK - 1) / ZF_SQUARES_CHUNK + (size_t)(ranks - 1); /* of each share */
         if (!q->matrix) continue;
         if (policy->accumulate_on_device) out->device_staging = add(out->device_staging, multiply(multiply(cpu, q->cols), sizeof(float)));
         channels += q->rows;
+        columns += q->cols;
         out->other = add(out->other, q->rows * 5 * sizeof(uint32_t) + q->cols * 2 * sizeof(float));
         if (q->cols > longest) longest = q->cols;
         if (q->rows > most) most = q->rows;
@@ -151,5 +167,11 @@ void zf_pipeline_measure(struct zf_pipeline_sizes *out, const struct zf_params *
     out->other = add(out->other, channels * 4 * sizeof(double) + squares * sizeof(double) + most * 4 * sizeof(uint32_t) +
                                      ZF_COLUMN_PARTS * longest * sizeof(double));
     out->device_staging = add(out->device_staging, multiply(2 * ZF_RING, zf_pipeline_piece_bytes(longest)));
-    out->slots = slots(params, policy, dtype, zf_pipeline_chunk_bytes(longest));
+    out->slots = slots(params, policy, dtype, zf_pipeline_chunk_bytes(longest), ranks);
+    if (ranks > 1) out->other = add(out->other, exchange(channels, most, longest, columns, ranks));
+}
+
+void zf_pipeline_measure(struct zf_pipeline_sizes *out, const struct zf_params *params, const struct zf_policy *policy, enum zf_dtype dtype)
+{
+    zf_pipeline_measure_rank(out, params, policy, dtype, 1);
 }

@@ -18,6 +18,10 @@ struct zf_pipeline_sizes {
 void zf_pipeline_measure(struct zf_pipeline_sizes *out, const struct zf_params *params, const struct zf_policy *policy,
                          enum zf_dtype dtype);
 
+/* The same for each of several ranks, the one with the most: its CPU half has room for all rows of its share. */
+void zf_pipeline_measure_rank(struct zf_pipeline_sizes *out, const struct zf_params *params, const struct zf_policy *policy,
+                              enum zf_dtype dtype, int ranks);
+
 /* Channels of `channels` that the device half owns under a ratio strictly between 0 and 1: floor(k n + 1/2), at least 1. */
 size_t zf_policy_quota(const struct zf_policy *p, size_t channels);
 

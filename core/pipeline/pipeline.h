@@ -74,6 +74,7 @@ struct zf_shares {
     uint8_t *staged; /* [channels] whether it is in its owner's staging */
     size_t staged_rows;
     double *column; /* pinned [length]: sums of second moments of the own rows in staging */
+    bool summed;    /* they are newer than next_column, which then is to be made of all ranks' */
     const double *parts;
     size_t length;
 };
@@ -137,6 +138,7 @@ struct zf_exchange {
     double *losses, *losses_seen;  /* [ranks] on the device, pinned */
     double *scores;                /* on the device: one number a channel, of the matrix with the most */
     double *columns;               /* on the device [ZF_COLUMN_PARTS][longest row] */
+    float *known;                  /* on the device [longest row]: column shares on their way to the host */
     char *piece;                   /* on the device: rows of several matrices, one behind the other */
     size_t piece_bytes;
 };

@@ -51,6 +51,7 @@ enum zf_status zf_ranks_open(struct zf_pipeline *p, size_t longest_row, size_t m
     ZF_TRY(take(p, ZF_MEM_DEVICE, &c->losses, ranks * sizeof *c->losses, e));
     ZF_TRY(take(p, ZF_MEM_PINNED, &c->losses_seen, ranks * sizeof *c->losses, e));
     ZF_TRY(take(p, ZF_MEM_DEVICE, &c->scores, most_channels * sizeof *c->scores, e));
+    ZF_TRY(take(p, ZF_MEM_DEVICE, &c->known, longest_row * sizeof *c->known, e));
     ZF_TRY(take(p, ZF_MEM_DEVICE, &c->columns, ZF_COLUMN_PARTS * longest_row * sizeof *c->columns, e));
     return take(p, ZF_MEM_DEVICE, &c->piece, c->piece_bytes, e);
 }
@@ -59,7 +60,7 @@ void zf_ranks_close(struct zf_pipeline *p)
 {
     const struct zf_device_type *t = p->device->type;
     struct zf_exchange *c = p->common;
-    void *const memory[] = {c->losses, c->losses_seen, c->scores, c->columns, c->piece};
+    void *const memory[] = {c->losses, c->losses_seen, c->scores, c->columns, c->known, c->piece};
     struct zf_event *const events[] = {c->turned, c->turned_back, c->columns_full, c->columns_idle};
     for (size_t i = 0; i < sizeof memory / sizeof *memory; i++) t->free(p->device, memory[i]);
     for (size_t i = 0; i < sizeof events / sizeof *events; i++)
@@ -146,6 +147,7 @@ struct spread {
 struct packed {
     const struct spread *of;
     size_t at, rows;
+    const size_t *first; /* [ranks + 1] of these rows */
     char *place;
 };
 
@@ -154,14 +156,24 @@ struct batch {
     size_t count, room, used; /* used: bytes of the piece */
 };
 
+static enum zf_status unpack(struct zf_pipeline *p, const struct packed *x, size_t at, size_t rows, struct zf_err *e)
+{
+    const struct spread *to = x->of;
+    ISSUE_EXCHANGE(p, move_rows, e, .type = to->type, .from_type = to->wire, .to = to->base,
+                   .from = x->place + at * to->cols * zf_dtype_size(to->wire), .to_list = to->list + x->at + at, .rows = rows,
+                   .cols = to->cols);
+    return ZF_OK;
+}
+
 static enum zf_status send(struct zf_pipeline *p, struct batch *b, struct zf_err *e)
 {
     if (!b->count) return ZF_OK;
     ZF_TRY(zf_ranks_collect(p, false, p->common->list, b->count, e));
     for (size_t i = 0; i < b->count; i++) {
         const struct packed *x = &b->part[i];
-        ISSUE_EXCHANGE(p, move_rows, e, .type = x->of->type, .from_type = x->of->wire, .to = x->of->base, .from = x->place,
-                       .to_list = x->of->list + x->at, .rows = x->rows, .cols = x->of->cols);
+        size_t own = x->first[p->comm->rank], behind = x->first[p->comm->rank + 1];
+        ZF_TRY(unpack(p, x, 0, own, e));
+        ZF_TRY(unpack(p, x, behind, x->rows - behind, e));
     }
     b->count = b->used = 0;
     return ZF_OK;
@@ -183,7 +195,7 @@ static enum zf_status pack(struct zf_pipeline *p, struct batch *b, const struct 
     ISSUE_EXCHANGE(p, move_rows, e, .type = x->wire, .from_type = x->type, .to = place + own * row, .from = x->base,
                    .from_list = x->list + at + own, .rows = rows, .cols = x->cols);
     c->list[b->count] = (struct zf_comm_rows){place, x->wire, x->cols, first};
-    b->part[b->count++] = (struct packed){x, at, n, place};
+    b->part[b->count++] = (struct packed){x, at, n, first, place};
     b->used += (n * row + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return ZF_OK;
 }
@@ -439,29 +451,55 @@ static void add_nothing(void *shares)
 
 enum zf_status zf_ranks_add_columns(struct zf_pipeline *p, struct zf_matrix *x, bool any, struct zf_err *e)
 {
+    x->shares->summed = true;
     ZF_TRY(zf_pipeline_wait(p->host, p->cpu, p->raised, e)); /* h2d has read what was there */
     enum zf_status s = p->host->type->call(p->cpu, any ? add_parts : add_nothing, x->shares);
     return s ? zf_lane_refused(p->host, p->cpu, s, "second moments of columns", e) : ZF_OK;
 }
 
-enum zf_status zf_ranks_columns(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)
+/* Column shares by all ranks' sums, which the lane exchange then has in `to`. */
+static enum zf_status sum_columns(struct zf_pipeline *p, struct zf_matrix *x, float *to, struct zf_err *e)
 {
     struct zf_exchange *c = p->common;
-    bool turns = p->ready != p->exchange;
     size_t bytes = x->length * sizeof *c->columns;
     struct zf_comm_rows rows = {c->columns, ZF_F64, 1, c->some};
     ZF_TRY(zf_pipeline_wait(p->device, p->h2d, c->columns_idle, e));
     ZF_TRY(zf_pipeline_copy(p, p->h2d, c->columns, x->shares->column, bytes, e));
     ZF_TRY(zf_pipeline_record(p->device, p->h2d, c->columns_full, e));
     p->counts.h2d_bytes += bytes;
-    if (turns) ZF_TRY(zf_ranks_follow(p, e));
     ZF_TRY(zf_pipeline_wait(p->device, p->exchange, c->columns_full, e));
     zf_shares(x->length, p->comm->ranks, c->some);
     ZF_TRY(zf_ranks_collect(p, true, &rows, 1, e));
     ZF_TRY(zf_ranks_collect(p, false, &rows, 1, e));
     enum zf_status s = p->device->type->fill(p->exchange, c->columns + x->length, 0, (ZF_COLUMN_PARTS - 1) * bytes);
     if (s) return zf_lane_refused(p->device, p->exchange, s, "second moments of columns", e);
-    ISSUE_EXCHANGE(p, column_shares, e, .column = c->columns, .share = x->column, .rows = x->shares->staged_rows, .cols = x->length);
-    ZF_TRY(zf_pipeline_record(p->device, p->exchange, c->columns_idle, e));
+    ISSUE_EXCHANGE(p, column_shares, e, .column = c->columns, .share = to, .rows = x->shares->staged_rows, .cols = x->length);
+    return zf_pipeline_record(p->device, p->exchange, c->columns_idle, e);
+}
+
+enum zf_status zf_ranks_columns(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)
+{
+    bool turns = p->ready != p->exchange;
+    x->shares->summed = false;
+    if (turns) ZF_TRY(zf_ranks_follow(p, e));
+    ZF_TRY(sum_columns(p, x, x->column, e));
     return turns ? zf_ranks_lead(p, e) : ZF_OK;
+}
+
+enum zf_status zf_ranks_complete(struct zf_pipeline *p, struct zf_err *e)
+{
+    struct zf_exchange *c = p->common;
+    ZF_TRY(zf_ranks_follow(p, e));
+    for (size_t i = 0; i < p->matrices; i++) {
+        struct zf_matrix *x = &p->matrix[i];
+        if (!x->shares->summed || !zf_is_staged(x)) continue;
+        x->shares->summed = false;
+        ZF_TRY(zf_pipeline_wait(p->device, p->h2d, x->served, e));
+        ZF_TRY(sum_columns(p, x, c->known, e));
+        ZF_TRY(zf_pipeline_copy(p, p->exchange, x->next_column, c->known, x->length * sizeof *c->known, e));
+        ZF_TRY(zf_pipeline_record(p->device, p->h2d, p->raised, e));
+    }
+    ZF_TRY(zf_pipeline_record(p->device, p->exchange, c->turned_back, e));
+    ZF_TRY(zf_pipeline_wait(p->device, p->h2d, c->turned_back, e));
+    return zf_pipeline_wait(p->host, p->cpu, c->turned_back, e);
 }

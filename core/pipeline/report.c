@@ -11,7 +11,7 @@
 /* ---- lanes ---- */
 
 static const char *const lane_names[] = {
-#define X(name, field) #field,
+#define X(name, field, text) text,
     ZF_LANE_MAP(X)
 #undef X
 };
@@ -21,10 +21,15 @@ const char *zf_lane_name(enum zf_lane_id id)
     return lane_names[id];
 }
 
+int zf_pipeline_lanes(const struct zf_pipeline *p)
+{
+    return p->comm ? ZF_LANES : ZF_LANE_COMM;
+}
+
 struct zf_lane *zf_pipeline_lane(const struct zf_pipeline *p, enum zf_lane_id id, struct zf_device **d)
 {
     struct zf_lane *const lanes[] = {
-#define X(name, field) p->field,
+#define X(name, field, text) p->field,
         ZF_LANE_MAP(X)
 #undef X
     };
@@ -38,7 +43,7 @@ void zf_pipeline_sample(const struct zf_pipeline *p, struct zf_pipeline_sample *
     struct zf_profile_row row[ROWS];
     struct zf_device *d;
     *out = (struct zf_pipeline_sample){.counts = p->counts};
-    for (int i = 0; i < ZF_LANES; i++) {
+    for (int i = 0; i < zf_pipeline_lanes(p); i++) {
         struct zf_lane *l = zf_pipeline_lane(p, (enum zf_lane_id)i, &d);
         out->busy[i] = d->type->lane_busy(l);
     }
@@ -63,6 +68,7 @@ struct zf_pipeline_sample zf_pipeline_between(const struct zf_pipeline_sample *f
     d.counts.h2d_bytes -= from->counts.h2d_bytes;
     d.counts.cpu_updates -= from->counts.cpu_updates;
     d.counts.selections -= from->counts.selections;
+    d.counts.comm_bytes -= from->counts.comm_bytes;
     return d;
 }
 

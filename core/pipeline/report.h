@@ -7,18 +7,20 @@
 
 /* clang-format off */
 #define ZF_LANE_MAP(X) \
-    X(COMPUTE, compute) \
-    X(D2H, d2h) \
-    X(H2D, h2d) \
-    X(CPU, cpu)
+    X(COMPUTE, compute, "compute") \
+    X(D2H, d2h, "d2h") \
+    X(H2D, h2d, "h2d") \
+    X(CPU, cpu, "cpu") \
+    X(COMM, exchange, "comm")
 /* clang-format on */
 enum zf_lane_id {
-#define X(name, field) ZF_LANE_##name,
+#define X(name, field, text) ZF_LANE_##name,
     ZF_LANE_MAP(X)
 #undef X
         ZF_LANES
 };
 const char *zf_lane_name(enum zf_lane_id id);
+int zf_pipeline_lanes(const struct zf_pipeline *p); /* how many of them there are: one rank alone has no comm */
 /* The lane, and its device. */
 struct zf_lane *zf_pipeline_lane(const struct zf_pipeline *p, enum zf_lane_id id, struct zf_device **d);
 

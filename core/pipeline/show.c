@@ -89,11 +89,11 @@ static enum zf_status show_moments(struct zf_pipeline *p, struct zf_matrix *x, b
     p->counts.h2d_bytes += bytes;
     if (!columns) return ZF_OK;
     x->has_column = true;
-    if (x->shares) return zf_ranks_columns(p, x, e);
+    if (x->shares && x->shares->summed) return zf_ranks_columns(p, x, e);
     /* nobody reads the old ones any more: whatever moved by them was issued before a norm that has been waited for */
     ZF_TRY(zf_pipeline_copy(p, p->h2d, x->column, x->next_column, x->length * sizeof *x->column, e));
     ZF_TRY(zf_pipeline_record(p->device, p->h2d, p->up.full[turn], e));
-    ZF_TRY(zf_pipeline_wait(p->device, p->compute, p->up.full[turn], e));
+    ZF_TRY(zf_pipeline_wait(p->device, p->ready, p->up.full[turn], e));
     p->counts.h2d_bytes += x->length * sizeof *x->column;
     return ZF_OK;
 }

@@ -211,6 +211,7 @@ enum zf_status zf_state_list(struct zf_state *s, struct zf_pipeline *p, struct z
     if (p->torn)
         return zf_fail(e, ZF_NUMERIC, NULL, "a failure has left parts of the model at different steps; there is no state to save any more");
     ZF_TRY(zf_pipeline_show_due(p, e));
+    if (p->comm) ZF_TRY(zf_ranks_complete(p, e));
     return list_all(s, e);
 }
 
@@ -221,6 +222,7 @@ enum zf_status zf_state_open(struct zf_state *s, struct zf_pipeline *p, struct z
     struct zf_state_part *parts = calloc(p->model->params.count, sizeof *parts);
     if (!parts) return zf_fail_memory(e, "the list of what is saved");
     enum zf_status failed = zf_state_list(s, p, parts, e);
+    if (!failed && p->comm) failed = zf_pipeline_sync(p, e);
     if (failed) zf_state_close(s);
     return failed;
 }

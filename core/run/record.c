@@ -166,7 +166,7 @@ static uint64_t device_bytes(const struct zf_trainer *t)
 static json_t *busy_json(const struct zf_trainer *t, double seconds)
 {
     json_t *o = json_object();
-    for (int i = 0; i < ZF_LANES; i++)
+    for (int i = 0; i < zf_pipeline_lanes(&t->pipeline); i++)
         json_object_set_new(o, zf_lane_name((enum zf_lane_id)i), zf_json_real(fmin(1, t->watch.step.busy[i] / seconds)));
     return o;
 }
@@ -199,6 +199,7 @@ static void set_lanes(json_t *o, struct zf_trainer *t, double seconds)
     json_object_set_new(o, "busy", busy_json(t, seconds));
     json_object_set_new(o, "d2h_bytes", integer(s->counts.d2h_bytes));
     json_object_set_new(o, "h2d_bytes", integer(s->counts.h2d_bytes));
+    if (t->pipeline.comm) json_object_set_new(o, "comm_bytes", integer(s->counts.comm_bytes));
     json_object_set_new(o, "groups", groups_json(t));
     json_object_set_new(o, "cpu_updates", integer(s->counts.cpu_updates));
     if (s->adam_seconds > 0) json_object_set_new(o, "adam_gb_s", zf_json_real(1e-9 * s->adam_bytes / s->adam_seconds));

@@ -40,7 +40,7 @@ static void unwatch(struct zf_trainer *t)
     struct zf_watch *w = &t->watch;
     struct zf_device *d;
     struct zf_err ignored;
-    for (int i = 0; w->spans && i < ZF_LANES; i++) {
+    for (int i = 0; w->spans && i < zf_pipeline_lanes(&t->pipeline); i++) {
         struct zf_lane *l = zf_pipeline_lane(&t->pipeline, (enum zf_lane_id)i, &d);
         d->type->lane_watch(l, 0, &ignored);
     }
@@ -55,7 +55,7 @@ static enum zf_status watch(struct zf_trainer *t, struct zf_err *e)
     if (w->spans) return ZF_OK;
     w->spans = malloc(ROOM * sizeof *w->spans);
     if (!w->spans) return zf_fail_memory(e, "spans of time");
-    for (int i = 0; i < ZF_LANES; i++) {
+    for (int i = 0; i < zf_pipeline_lanes(&t->pipeline); i++) {
         struct zf_lane *l = zf_pipeline_lane(&t->pipeline, (enum zf_lane_id)i, &d);
         enum zf_status s = d->type->lane_watch(l, ROOM, e);
         if (!s) continue;
@@ -93,7 +93,7 @@ static void take(struct zf_trainer *t)
     struct zf_device *d;
     uint64_t lost;
     double close = (w->ended > w->began ? w->ended - w->began : 0.1) / PIECES; /* by the last step */
-    for (int i = 0; w->spans && i < ZF_LANES; i++) {
+    for (int i = 0; w->spans && i < zf_pipeline_lanes(&t->pipeline); i++) {
         struct zf_lane *l = zf_pipeline_lane(&t->pipeline, (enum zf_lane_id)i, &d);
         size_t n = d->type->lane_take(l, w->spans, ROOM, &lost);
         hand_out(w, i, w->spans, n, close);
@@ -153,7 +153,7 @@ static enum zf_status trace_open(struct zf_trainer *t, uint64_t step, struct zf_
     }
     w->trace.first = step;
     w->trace.lost = 0;
-    for (int i = 0; i < ZF_LANES; i++) zf_trace_track(w->trace.file, i + 1, zf_lane_name((enum zf_lane_id)i));
+    for (int i = 0; i < zf_pipeline_lanes(&t->pipeline); i++) zf_trace_track(w->trace.file, i + 1, zf_lane_name((enum zf_lane_id)i));
     return ZF_OK;
 }
 
@@ -244,7 +244,7 @@ static void publish(struct zf_trainer *t)
 {
     struct zf_watch *w = &t->watch;
     json_t *lanes = json_array();
-    for (int i = 0; i < ZF_LANES; i++) {
+    for (int i = 0; i < zf_pipeline_lanes(&t->pipeline); i++) {
         struct pieces *p = &w->live->lane[i];
         json_array_append_new(lanes, json_pack("{s:s s:o s:o}", "name", zf_lane_name((enum zf_lane_id)i), "busy",
                                                pieces_json(t, p->at[0], p->busy), "wait", pieces_json(t, p->at[1], p->wait)));

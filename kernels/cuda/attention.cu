@@ -1,8 +1,9 @@
 /* Attention without a matrix of scores, forward and backward: a warp has a query, or a key, and goes through those that it meets 32 at a
  * time. Each lane has the score of one of them; sums over them are taken with a lane for each part of the head. Nothing is added by two, so
- * the bits are always the same. Any head up to ZF_HEAD_DIM_MAX, both types. */
+ * the bits are always the same. Any head up to ZF_HEAD_DIM_MAX, both types: for what tensor cores are not for (tiles.h). */
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/tiles.h"
 
 static const unsigned ROWS = 4, PARTS = ZF_HEAD_DIM_MAX / 32; /* warps of a block; numbers of a head that a lane has */
 
@@ -93,6 +94,8 @@ template <class T> static __global__ void attention(struct zf_attention_args a)
 
 extern "C" cudaError_t zf_cuda_attention(const struct zf_attention_args *a, cudaStream_t s)
 {
+    cudaError_t said;
+    if (zf_cuda_tiles_forward(a, s, &said)) return said;
     return gpu_by_type(a->type,
                        [&](auto t) { return gpu_launch(attention<decltype(t)>, grid(a->q_rows, a->heads), ROWS * GPU_WARP, 0, s, *a); });
 }
@@ -159,6 +162,8 @@ template <class T> static __global__ void backward_keys(struct zf_attention_back
 
 extern "C" cudaError_t zf_cuda_attention_backward(const struct zf_attention_backward_args *a, cudaStream_t s)
 {
+    cudaError_t said;
+    if (zf_cuda_tiles_backward(a, s, &said)) return said;
     return gpu_by_type(a->type, [&](auto t) {
         using T = decltype(t);
         cudaError_t failed = gpu_launch(backward_queries<T>, grid(a->q_rows, a->heads), ROWS * GPU_WARP, 0, s, *a);

@@ -12,10 +12,12 @@
 /* Dynamic shared memory as a typed array. Under nvcc it is raw bytes under one name, so that kernels of one file may use different types;
  * on the CPU a block of the exact size. */
 #ifdef __CUDACC__
+#define GPU_UNROLL _Pragma("unroll") /* the loop that follows: what it indexes stays in registers */
 #define DYN_SHARED(T, name) \
     extern __shared__ __align__(16) unsigned char dyn_shared_raw[]; \
     T *const name = reinterpret_cast<T *>(dyn_shared_raw)
 #else
+#define GPU_UNROLL
 #define DYN_SHARED(T, name) T *const name = static_cast<T *>(cudaemu_dyn_smem())
 #endif
 
@@ -58,6 +60,25 @@ template <> __device__ __forceinline__ __nv_bfloat16 gpu_from_float<__nv_bfloat1
 template <class F> static inline cudaError_t gpu_by_type(enum zf_dtype type, F f)
 {
     return type == ZF_BF16 ? f(__nv_bfloat16()) : f(float());
+}
+
+/* N numbers that lie together and are read and written at once. */
+template <class T, int N> struct alignas(sizeof(T) * N) gpu_some {
+    T at[N];
+};
+template <int N, class T> static __device__ __forceinline__ gpu_some<T, N> gpu_read(const T *p)
+{
+    return *reinterpret_cast<const gpu_some<T, N> *>(p);
+}
+template <class T, int N> static __device__ __forceinline__ void gpu_write(T *p, const gpu_some<T, N> &x)
+{
+    *reinterpret_cast<gpu_some<T, N> *>(p) = x;
+}
+
+/* Whether rows that are ld elements apart are read and written 16 bytes at a time: all begin at multiples of that. */
+template <class T> static __host__ __device__ inline bool gpu_wide(const T *p, size_t ld)
+{
+    return (uintptr_t)p % 16 == 0 && ld * sizeof(T) % 16 == 0;
 }
 
 /* ---- grids ---- */
@@ -179,6 +200,103 @@ static __device__ __forceinline__ void gpu_mma_bf16(gpu_mma &f)
 #else
     cudaemu_warp(EMU_MMA_BF16, 0xffffffffu, &f, sizeof f, 0, __FILE__, __LINE__);
 #endif
+}
+static __device__ __forceinline__ void gpu_mma_bf16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
+{
+    gpu_mma f = {{d[0], d[1], d[2], d[3]}, {a[0], a[1], a[2], a[3]}, {b0, b1}};
+    gpu_mma_bf16(f);
+    for (int i = 0; i < 4; i++) d[i] = f.d[i];
+}
+
+/* A 16x16 block of shared memory, rows ld elements apart and at multiples of 16 bytes, as the tensor cores take it: r[0] of rows 0-7 and
+ * columns 0-7, r[1] of rows 8-15, r[2] and r[3] of columns 8-15 (ldmatrix.x4). Each is an 8x8 matrix of which lane l has row l/4, columns
+ * 2(l%4) and the next; transposed: column l/4 and these rows. The whole warp comes here. */
+template <bool TRANSPOSED> static __device__ __forceinline__ void gpu_load_block(uint32_t (&r)[4], const __nv_bfloat16 *block, unsigned ld)
+{
+    unsigned lane = threadIdx.x % GPU_WARP;
+#if defined(__CUDACC__)
+    uint32_t at = (uint32_t)__cvta_generic_to_shared(block + lane % 16 * ld + lane / 16 * 8);
+    if (TRANSPOSED)
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                     : "r"(at)
+                     : "memory");
+    else
+        asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                     : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                     : "r"(at)
+                     : "memory");
+#else
+    for (unsigned i = 0; i < 4; i++) {
+        unsigned row = i % 2 * 8 + (TRANSPOSED ? lane % 4 * 2 : lane / 4), col = i / 2 * 8 + (TRANSPOSED ? lane / 4 : lane % 4 * 2);
+        const __nv_bfloat16 *p = block + row * ld + col;
+        r[i] = __bfloat16_as_ushort(p[0]) | (uint32_t)__bfloat16_as_ushort(p[TRANSPOSED ? ld : 1]) << 16;
+    }
+#endif
+}
+
+/* Two numbers as the tensor cores take them, the first in the lower half; to nearest even, a NaN stays one. */
+static __device__ __forceinline__ uint32_t gpu_pair(float low, float high)
+{
+    __nv_bfloat162 both = __floats2bfloat162_rn(low, high);
+    return __bfloat16_as_ushort(both.x) | (uint32_t)__bfloat16_as_ushort(both.y) << 16;
+}
+
+/* 2^x, to two units in the last place; 0 where that would be denormal. */
+static __device__ __forceinline__ float gpu_exp2(float x)
+{
+#if defined(__CUDACC__)
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+#else
+    float y = exp2f(x);
+    return y < 0x1p-126f ? 0 : y;
+#endif
+}
+
+/* Copies of 16 bytes from global to shared memory that go on beside the thread; `bytes` of them are fetched, 0 or 16, the rest is zero.
+ * What is copied may be used after wait(), by others after a barrier behind it. The emulated ones happen at wait(), as late as they may. */
+struct gpu_copies {
+#if defined(__CUDACC__)
+    __device__ __forceinline__ void begin(void *to, const void *from, unsigned bytes)
+    {
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"((uint32_t)__cvta_generic_to_shared(to)), "l"(from), "r"(bytes)
+                     : "memory");
+    }
+    __device__ __forceinline__ void wait()
+    {
+        asm volatile("cp.async.wait_all;" ::: "memory");
+    }
+#else
+    enum { MOST = 96 };
+    struct {
+        void *to;
+        const void *from;
+        unsigned bytes;
+    } begun[MOST];
+    unsigned count = 0;
+    void begin(void *to, const void *from, unsigned bytes)
+    {
+        if (count == MOST || (uintptr_t)to % 16 || (uintptr_t)from % 16) __trap();
+        begun[count++] = {to, from, bytes};
+    }
+    void wait()
+    {
+        static const uint4 nothing = {};
+        for (unsigned i = 0; i < count; i++) __builtin_memcpy(begun[i].to, begun[i].bytes ? begun[i].from : &nothing, 16);
+        count = 0;
+    }
+#endif
+};
+
+/* A kernel that needs more shared memory than the 48 KiB that all may have: whether the device has as much. */
+template <class... P> static inline bool gpu_allow_shared(void (*kernel)(P...), size_t bytes)
+{
+    if (bytes <= 48 << 10) return true;
+    if (cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes) == cudaSuccess) return true;
+    cudaGetLastError(); /* no broken device */
+    return false;
 }
 
 #endif

@@ -30,18 +30,26 @@ static enum zf_status issue_matmul(struct zf_lane *l, const struct zf_matmul_arg
     return wrong ? zf_cuda_refuse(l, "matmul", wrong) : zf_cuda_matmul(l, a);
 }
 
+static enum zf_status issue_serve_rows(struct zf_lane *l, const struct zf_serve_rows_args *a)
+{
+    const char *wrong = zf_check_serve_rows(a);
+    if (wrong == zf_nothing) return ZF_OK;
+    return zf_cuda_refuse(l, "serve_rows", wrong ? wrong : "this is the CPU half's work: a device of the host does it");
+}
+
 #define ZF_OPS_WITHOUT_MATMUL
+#define ZF_OPS_OF_DEVICES
 #define ZF_OP(op) \
     static enum zf_status issue_##op(struct zf_lane *l, const struct zf_##op##_args *a) \
     { \
         const char *wrong = zf_check_##op(a); \
         if (wrong && wrong != zf_nothing) return zf_cuda_refuse(l, #op, wrong); \
         if (wrong == zf_nothing || is_broken(l)) return ZF_OK; \
-        if (!zf_cuda_##op) return zf_cuda_refuse(l, #op, "it is not there yet"); \
         return zf_cuda_lane_status(l, zf_cuda_##op(a, l->stream), #op); \
     }
 #include "kernels/ops.def"
 #undef ZF_OP
+#undef ZF_OPS_OF_DEVICES
 #undef ZF_OPS_WITHOUT_MATMUL
 
 const struct zf_ops zf_cuda_ops = {

@@ -11,10 +11,11 @@
 extern "C" {
 #endif
 
-#define ZF_OP(name) \
-    __attribute__((weak)) /* until all are there */ cudaError_t zf_cuda_##name(const struct zf_##name##_args *a, cudaStream_t s);
+#define ZF_OP(name) cudaError_t zf_cuda_##name(const struct zf_##name##_args *a, cudaStream_t s);
 #define ZF_OPS_WITHOUT_MATMUL /* cuBLAS */
+#define ZF_OPS_OF_DEVICES
 #include "kernels/ops.def"
+#undef ZF_OPS_OF_DEVICES
 #undef ZF_OPS_WITHOUT_MATMUL
 #undef ZF_OP
 

@@ -115,6 +115,7 @@ static void gemm(bool ta, bool tb, float alpha, const Matrix &a, const Matrix &b
 extern "C" {
 cublasStatus_t cublasCreate_v2(cublasHandle_t *h)
 {
+    if (emu_no_device()) return CUBLAS_STATUS_NOT_INITIALIZED;
     *h = new cublasContext();
     return CUBLAS_STATUS_SUCCESS;
 }

@@ -121,15 +121,70 @@ struct Flag { /* one-shot */
 
 long emu_env(const char *name, long dflt);
 uint64_t emu_rand(uint64_t *state);
-cudaError_t emu_set_error(cudaError_t e); /* last error of the calling thread; returns e */
-void emu_set_sticky(cudaError_t e);       /* an error after which the context is unusable */
-cudaError_t emu_sticky();
+/* runtime.cpp */
 int emu_device();          /* current device of the calling thread */
 size_t emu_device_bytes(); /* capacity of each device */
 size_t emu_used_bytes(int device);
 /* Put work on a stream; it runs on the stream's worker thread. */
 cudaError_t emu_submit(cudaStream_t s, std::function<void()> fn);
+cudaError_t emu_submit_host(cudaStream_t s, std::function<void()> fn); /* the same for what is no work of the device */
+int emu_stream_device(cudaStream_t s);                                 /* -1: there is no such stream */
 cudaError_t emu_sync_stream(cudaStream_t s);
 cudaError_t emu_sync_device(int device); /* -1: all devices */
-/* Run a whole grid on the calling thread (and those of further SMs); returns when it is done. */
+/* grid.cpp: run a whole grid on the calling thread (and those of further SMs); returns when it is done. */
 cudaError_t emu_run_grid(dim3 grid, dim3 block, size_t smem, const void *kernel, const std::function<void()> &body, int shared_static);
+
+/* ------------------------------------------------------------------ memory of devices: arena.cpp, memory.cpp */
+
+void *emu_take(size_t n); /* NULL: there is none */
+void emu_give(void *p, size_t n);
+bool emu_allocation_of(const void *p, size_t *size, size_t *offset);
+struct DeviceAccess { /* while it lives the calling thread may touch device memory */
+    DeviceAccess();
+    ~DeviceAccess();
+    DeviceAccess(const DeviceAccess &) = delete;
+};
+
+/* ------------------------------------------------------------------ entry points: calls.cpp */
+
+/* name, whether it waits for the whole device, or may */
+/* clang-format off */
+#define EMU_CALL_MAP(X) \
+    X(cudaGetDeviceCount, false) X(cudaSetDevice, false) X(cudaGetDevice, false) X(cudaDeviceReset, true) \
+    X(cudaDeviceSynchronize, true) X(cudaGetDeviceProperties, false) X(cudaDeviceGetAttribute, false) \
+    X(cudaMemGetInfo, false) X(cudaDeviceCanAccessPeer, false) X(cudaDeviceEnablePeerAccess, false) \
+    X(cudaStreamCreateWithFlags, false) X(cudaDeviceGetStreamPriorityRange, false) X(cudaStreamDestroy, false) \
+    X(cudaStreamSynchronize, false) X(cudaStreamQuery, false) X(cudaLaunchHostFunc, false) \
+    X(cudaEventCreateWithFlags, false) X(cudaEventDestroy, false) X(cudaEventRecord, false) X(cudaStreamWaitEvent, false) \
+    X(cudaEventSynchronize, false) X(cudaEventQuery, false) X(cudaEventElapsedTime, false) \
+    X(cudaFuncSetAttribute, false) X(launch, false) \
+    X(cudaMalloc, true) X(cudaMallocHost, true) X(cudaHostAlloc, true) X(cudaFree, true) X(cudaFreeHost, true) \
+    X(cudaMallocAsync, false) X(cudaFreeAsync, false) X(cudaHostRegister, true) X(cudaHostUnregister, true) \
+    X(cudaMemcpy, true) X(cudaMemcpyAsync, false) X(cudaMemset, true) X(cudaMemsetAsync, false) X(cudaMemcpy2DAsync, false)
+/* clang-format on */
+enum EmuCall {
+#define CALL(name, whole) EMU_##name,
+    EMU_CALL_MAP(CALL)
+#undef CALL
+        EMU_pageable_copy,
+    EMU_CALLS
+};
+void emu_count(EmuCall call);
+/* At the top of an entry point: it is counted, and fails where there is no device, the second also on one that was lost. */
+#define ENTER(name) \
+    emu_count(EMU_##name); \
+    if (emu_no_device()) return emu_set_error(emu_no_device())
+#define ENTER_DEVICE(name) \
+    ENTER(name); \
+    if (emu_sticky()) return emu_set_error(emu_sticky())
+
+int emu_device_count();
+cudaError_t emu_no_device(); /* what calls say where there is none; cudaSuccess: there is one */
+bool emu_loses_device();     /* at a launch: whether the device is lost by it */
+
+cudaError_t emu_set_error(cudaError_t e); /* last error of the calling thread; returns e */
+void emu_set_sticky(cudaError_t e);       /* an error after which the context is unusable */
+cudaError_t emu_sticky();
+
+/* Says which argument of a library's call is wrong, what was found, what the vendor's documentation asks. */
+__attribute__((format(printf, 4, 5))) void emu_refuse(const char *call, const char *argument, const char *asks, const char *found, ...);

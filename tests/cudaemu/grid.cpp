@@ -117,6 +117,7 @@ static SM *get_sm(int n, uint64_t salt)
 /* Run every nsm-th block of the grid, beginning with block `id`. */
 static void run_share(Grid *g, int id)
 {
+    DeviceAccess access;
     SM *outer = emu_sm;
     SM *s = get_sm((int)(g->block.x * g->block.y * g->block.z), g->number * 64 + (uint64_t)id);
     emu_sm = s;

@@ -241,6 +241,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 }
 ncclResult_t ncclCommInitRank(ncclComm_t *c, int n, ncclUniqueId id, int rank)
 {
+    if (emu_no_device()) return ncclUnhandledCudaError;
     if (!group_depth) return join(c, n, id, rank);
     deferred->push_back([=]() -> ncclResult_t { /* all ranks of a group must join at once */
                                                 joining->emplace_back([=] { join(c, n, id, rank); });
@@ -251,6 +252,7 @@ ncclResult_t ncclCommInitRank(ncclComm_t *c, int n, ncclUniqueId id, int rank)
 ncclResult_t ncclCommInitAll(ncclComm_t *c, int n, const int *)
 {
     ncclUniqueId id;
+    if (emu_no_device()) return ncclUnhandledCudaError;
     ncclGetUniqueId(&id);
     std::vector<std::thread> threads;
     std::vector<ncclResult_t> rc((size_t)n, ncclSuccess);

@@ -1,4 +1,4 @@
-/* runtime.cpp - devices, errors, streams, events and launches of libcudart.
+/* runtime.cpp - devices, streams, events and launches of libcudart.
  *
  * Every stream is a worker thread that runs its operations in order. Streams, counts and queues are
  * guarded by invisible locks (emu.h); the edges a program may rely on are announced:
@@ -38,69 +38,6 @@ static double now_ms()
     return t.tv_sec * 1e3 + t.tv_nsec * 1e-6;
 }
 
-/* ------------------------------------------------------------------ errors */
-
-static __thread cudaError_t last_error = cudaSuccess;
-static std::atomic<int> sticky_error{0};
-
-cudaError_t emu_set_error(cudaError_t e)
-{
-    if (e != cudaSuccess) last_error = e;
-    return e;
-}
-void emu_set_sticky(cudaError_t e)
-{
-    int none = 0;
-    sticky_error.compare_exchange_strong(none, e);
-}
-cudaError_t emu_sticky()
-{
-    return (cudaError_t)sticky_error.load();
-}
-
-extern "C" cudaError_t cudaGetLastError(void)
-{
-    cudaError_t e = last_error;
-    last_error = emu_sticky();
-    return e;
-}
-extern "C" cudaError_t cudaPeekAtLastError(void)
-{
-    return last_error;
-}
-
-extern "C" const char *cudaGetErrorName(cudaError_t e)
-{
-#define NAME(x) \
-    { \
-        x, #x \
-    }
-    static const struct {
-        cudaError_t code;
-        const char *name;
-    } names[] = {
-        NAME(cudaSuccess),
-        NAME(cudaErrorInvalidValue),
-        NAME(cudaErrorMemoryAllocation),
-        NAME(cudaErrorInvalidConfiguration),
-        NAME(cudaErrorInvalidDevice),
-        NAME(cudaErrorNoDevice),
-        NAME(cudaErrorNotReady),
-        NAME(cudaErrorLaunchFailure),
-        NAME(cudaErrorInvalidResourceHandle),
-        NAME(cudaErrorNotSupported),
-        NAME(cudaErrorInsufficientDriver),
-    };
-#undef NAME
-    for (auto &n : names)
-        if (n.code == e) return n.name;
-    return "cudaErrorUnknown";
-}
-extern "C" const char *cudaGetErrorString(cudaError_t e)
-{
-    return cudaGetErrorName(e);
-}
-
 /* ------------------------------------------------------------------ devices */
 
 static __thread int current_device;
@@ -113,10 +50,6 @@ size_t emu_device_bytes()
 {
     return (size_t)emu_env("CUDAEMU_MEM_MB", 4096) << 20;
 }
-static int device_count()
-{
-    return (int)emu_env("CUDAEMU_DEVICES", 1);
-}
 static int compute_capability()
 {
     return (int)emu_env("CUDAEMU_CC", 90);
@@ -127,44 +60,9 @@ static int max_dynamic_shared()
     return (cc >= 90 ? 227 : cc == 80 ? 163 : cc == 75 ? 64 : 99) << 10;
 }
 
-extern "C" {
-cudaError_t cudaGetDeviceCount(int *n)
+static cudaError_t describe(struct cudaDeviceProp *p, int d)
 {
-    *n = device_count();
-    return *n ? cudaSuccess : emu_set_error(cudaErrorNoDevice);
-}
-cudaError_t cudaSetDevice(int d)
-{
-    if (d < 0 || d >= device_count()) return emu_set_error(cudaErrorInvalidDevice);
-    current_device = d;
-    return cudaSuccess;
-}
-cudaError_t cudaGetDevice(int *d)
-{
-    *d = current_device;
-    return cudaSuccess;
-}
-cudaError_t cudaDeviceReset(void)
-{
-    return emu_sync_device(current_device);
-}
-cudaError_t cudaDeviceSynchronize(void)
-{
-    return emu_sync_device(current_device);
-}
-cudaError_t cudaDriverGetVersion(int *v)
-{
-    *v = CUDART_VERSION;
-    return cudaSuccess;
-}
-cudaError_t cudaRuntimeGetVersion(int *v)
-{
-    *v = CUDART_VERSION;
-    return cudaSuccess;
-}
-cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int d)
-{
-    if (d < 0 || d >= device_count()) return emu_set_error(cudaErrorInvalidDevice);
+    if (d < 0 || d >= emu_device_count()) return cudaErrorInvalidDevice;
     memset(p, 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "cudaemu sm_%d", compute_capability());
     p->major = compute_capability() / 10;
@@ -186,11 +84,59 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int d)
     }
     return cudaSuccess;
 }
+
+extern "C" {
+cudaError_t cudaGetDeviceCount(int *n)
+{
+    emu_count(EMU_cudaGetDeviceCount);
+    cudaError_t none = emu_no_device();
+    if (none != cudaErrorInsufficientDriver) *n = emu_device_count(); /* without a driver it is not written */
+    return emu_set_error(none);
+}
+cudaError_t cudaSetDevice(int d)
+{
+    ENTER_DEVICE(cudaSetDevice);
+    if (d < 0 || d >= emu_device_count()) return emu_set_error(cudaErrorInvalidDevice);
+    current_device = d;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDevice(int *d)
+{
+    ENTER(cudaGetDevice);
+    *d = current_device;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceReset(void)
+{
+    ENTER(cudaDeviceReset);
+    return emu_sync_device(current_device);
+}
+cudaError_t cudaDeviceSynchronize(void)
+{
+    ENTER(cudaDeviceSynchronize);
+    return emu_sync_device(current_device);
+}
+cudaError_t cudaDriverGetVersion(int *v)
+{
+    *v = emu_no_device() == cudaErrorInsufficientDriver ? 0 : CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaRuntimeGetVersion(int *v)
+{
+    *v = CUDART_VERSION;
+    return cudaSuccess;
+}
+cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int d)
+{
+    ENTER(cudaGetDeviceProperties);
+    return emu_set_error(describe(p, d));
+}
 cudaError_t cudaDeviceGetAttribute(int *v, enum cudaDeviceAttr a, int d)
 {
+    ENTER(cudaDeviceGetAttribute);
     struct cudaDeviceProp p;
-    cudaError_t e = cudaGetDeviceProperties(&p, d);
-    if (e) return e;
+    cudaError_t e = describe(&p, d);
+    if (e) return emu_set_error(e);
     switch (a) {
     case cudaDevAttrMultiProcessorCount: *v = p.multiProcessorCount; return cudaSuccess;
     case cudaDevAttrComputeCapabilityMajor: *v = p.major; return cudaSuccess;
@@ -201,6 +147,7 @@ cudaError_t cudaDeviceGetAttribute(int *v, enum cudaDeviceAttr a, int d)
 }
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 {
+    ENTER_DEVICE(cudaMemGetInfo);
     size_t used = emu_used_bytes(current_device);
     *total = emu_device_bytes();
     *free_bytes = *total > used ? *total - used : 0;
@@ -208,11 +155,13 @@ cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *total)
 }
 cudaError_t cudaDeviceCanAccessPeer(int *r, int a, int b)
 {
+    ENTER(cudaDeviceCanAccessPeer);
     *r = a != b;
     return cudaSuccess;
 }
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned)
 {
+    ENTER_DEVICE(cudaDeviceEnablePeerAccess);
     return cudaSuccess;
 }
 }
@@ -230,6 +179,7 @@ struct Op {
     std::vector<Dependency> deps;
     bool stop = false;   /* last operation of a destroyed stream */
     bool always = false; /* runs even after a sticky error (events, so that nobody waits for ever) */
+    bool device = false; /* the device does it, so that it may touch the device's memory */
 };
 struct CUstream_st {
     Lock l;
@@ -284,7 +234,14 @@ static void worker(StreamRef s)
         for (auto &d : op->deps) wait_done(d.stream.get(), d.count);
         if (latency_us) random_delay(s.get(), latency_us);
         bool stop = op->stop;
-        if (op->fn && (op->always || emu_sticky() == cudaSuccess)) op->fn();
+        if (op->fn && (op->always || emu_sticky() == cudaSuccess)) {
+            if (op->device) {
+                DeviceAccess access;
+                op->fn();
+            } else {
+                op->fn();
+            }
+        }
         delete op;
         hb_release(&s->hb_done);
         s->done.store(k + 1);
@@ -341,15 +298,18 @@ static void add_implicit_dependencies(Op *op, const StreamRef &s)
         if (r != s && !r->nonblocking && r->device == s->device && !r->idle()) op->deps.push_back({r, r->enqueued.load()});
 }
 
-static cudaError_t submit(cudaStream_t h, std::function<void()> fn, bool stop, bool always)
+enum Work { BY_DEVICE, BY_HOST, RECORD, LAST };
+
+static cudaError_t submit(cudaStream_t h, std::function<void()> fn, Work work)
 {
     StreamRef s = resolve(h);
     if (!s) return emu_set_error(cudaErrorInvalidResourceHandle);
-    if (emu_sticky() != cudaSuccess && !stop && !always) return emu_set_error(emu_sticky());
+    if (emu_sticky() != cudaSuccess && work < RECORD) return emu_set_error(emu_sticky());
     Op *op = new Op();
     op->fn = std::move(fn);
-    op->stop = stop;
-    op->always = always;
+    op->stop = work == LAST;
+    op->always = work == RECORD;
+    op->device = work == BY_DEVICE;
     add_implicit_dependencies(op, s);
     hb_release(op);
     s->l.lock();
@@ -361,12 +321,21 @@ static cudaError_t submit(cudaStream_t h, std::function<void()> fn, bool stop, b
     s->enqueued++;
     s->l.unlock();
     futex_wake(&s->enqueued);
-    return cudaSuccess;
+    return emu_set_error(emu_sticky());
 }
 
 cudaError_t emu_submit(cudaStream_t s, std::function<void()> fn)
 {
-    return submit(s, std::move(fn), false, false);
+    return submit(s, std::move(fn), BY_DEVICE);
+}
+cudaError_t emu_submit_host(cudaStream_t s, std::function<void()> fn)
+{
+    return submit(s, std::move(fn), BY_HOST);
+}
+int emu_stream_device(cudaStream_t h)
+{
+    StreamRef s = resolve(h);
+    return s ? s->device : -1;
 }
 cudaError_t emu_sync_stream(cudaStream_t h)
 {
@@ -390,6 +359,7 @@ cudaError_t emu_sync_device(int device)
 extern "C" {
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags)
 {
+    ENTER_DEVICE(cudaStreamCreateWithFlags);
     *s = new_stream(current_device, flags & cudaStreamNonBlocking).get();
     return cudaSuccess;
 }
@@ -403,14 +373,16 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *s, unsigned flags, int)
 }
 cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest)
 {
+    ENTER(cudaDeviceGetStreamPriorityRange);
     *least = 0, *greatest = -5;
     return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t h)
 {
+    ENTER(cudaStreamDestroy);
     StreamRef s = resolve(h);
     if (!s || !h) return emu_set_error(cudaErrorInvalidResourceHandle);
-    cudaError_t e = submit(h, nullptr, true, false);
+    cudaError_t e = submit(h, nullptr, LAST);
     Guard g(streams_lock);
     auto &v = streams();
     v.erase(std::remove(v.begin(), v.end(), s), v.end());
@@ -418,10 +390,12 @@ cudaError_t cudaStreamDestroy(cudaStream_t h)
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t h)
 {
+    ENTER(cudaStreamSynchronize);
     return emu_sync_stream(h);
 }
 cudaError_t cudaStreamQuery(cudaStream_t h)
 {
+    ENTER(cudaStreamQuery);
     StreamRef s = resolve(h);
     if (!s) return emu_set_error(cudaErrorInvalidResourceHandle);
     if (emu_sticky()) return emu_set_error(emu_sticky());
@@ -431,7 +405,8 @@ cudaError_t cudaStreamQuery(cudaStream_t h)
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void *user)
 {
-    return emu_submit(s, [=] { f(user); });
+    ENTER(cudaLaunchHostFunc);
+    return emu_submit_host(s, [=] { f(user); });
 }
 }
 
@@ -449,6 +424,8 @@ struct EventState { /* one record of an event; a later record makes a new one */
 };
 typedef std::shared_ptr<EventState> EventRef;
 struct CUevent_st {
+    int device;
+    bool timed;
     Lock l;
     EventRef state;
 };
@@ -459,9 +436,12 @@ static EventRef state_of(cudaEvent_t e)
 }
 
 extern "C" {
-cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned)
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags)
 {
+    ENTER_DEVICE(cudaEventCreateWithFlags);
     *e = new CUevent_st();
+    (*e)->device = current_device;
+    (*e)->timed = !(flags & cudaEventDisableTiming);
     return cudaSuccess;
 }
 cudaError_t cudaEventCreate(cudaEvent_t *e)
@@ -470,11 +450,17 @@ cudaError_t cudaEventCreate(cudaEvent_t *e)
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e)
 {
+    ENTER(cudaEventDestroy);
     delete e;
-    return cudaSuccess;
+    return emu_set_error(emu_sticky());
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
 {
+    ENTER(cudaEventRecord);
+    if (emu_stream_device(s) != e->device) {
+        fprintf(stderr, "cudaemu: an event of device %d is recorded in a stream of device %d\n", e->device, emu_stream_device(s));
+        return emu_set_error(cudaErrorInvalidResourceHandle);
+    }
     auto st = std::make_shared<EventState>();
     {
         Guard g(e->l);
@@ -485,21 +471,24 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
         hb_release(&st->hb);
         st->happened.set();
     };
-    return submit(s, record, false, true);
+    return submit(s, record, RECORD);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
+    ENTER(cudaStreamWaitEvent);
     EventRef st = state_of(e); /* the last record made before this call; none: no wait */
-    return st ? emu_submit(s, [st] { st->wait(); }) : cudaSuccess;
+    return st ? emu_submit_host(s, [st] { st->wait(); }) : emu_set_error(emu_sticky());
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
+    ENTER(cudaEventSynchronize);
     EventRef st = state_of(e);
     if (st) st->wait();
     return emu_set_error(emu_sticky());
 }
 cudaError_t cudaEventQuery(cudaEvent_t e)
 {
+    ENTER(cudaEventQuery);
     EventRef st = state_of(e);
     if (st && !st->happened.test()) return cudaErrorNotReady;
     if (st) hb_acquire(&st->hb);
@@ -507,8 +496,9 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)
 {
+    ENTER_DEVICE(cudaEventElapsedTime);
     EventRef x = state_of(a), y = state_of(b);
-    if (!x || !y) return emu_set_error(cudaErrorInvalidResourceHandle);
+    if (!x || !y || !a->timed || !b->timed) return emu_set_error(cudaErrorInvalidResourceHandle);
     if (!x->happened.test() || !y->happened.test()) return cudaErrorNotReady;
     *ms = (float)(y->ms - x->ms);
     return cudaSuccess;
@@ -526,6 +516,7 @@ static std::map<const void *, int> &dynamic_shared_limits()
 
 extern "C" cudaError_t cudaFuncSetAttribute(const void *kernel, enum cudaFuncAttribute a, int v)
 {
+    ENTER_DEVICE(cudaFuncSetAttribute);
     if (a != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     if (v < 0 || v > max_dynamic_shared()) return emu_set_error(cudaErrorInvalidValue);
     Guard g(limits_lock);
@@ -555,6 +546,16 @@ void cudaemu_enqueue(dim3 g, dim3 b, size_t smem, cudaStream_t s, const void *ke
                 "(cudaFuncSetAttribute)\n",
                 smem, limit);
         *rc = emu_set_error(cudaErrorInvalidValue);
+        return;
+    }
+    emu_count(EMU_launch);
+    if (emu_stream_device(s) >= 0 && emu_stream_device(s) != current_device) {
+        fprintf(stderr, "cudaemu: device %d is current, the launch is into a stream of device %d\n", current_device, emu_stream_device(s));
+        *rc = emu_set_error(cudaErrorInvalidResourceHandle);
+        return;
+    }
+    if (emu_loses_device()) { /* accepted, as the others: what became of it comes up later */
+        *rc = cudaSuccess;
         return;
     }
     *rc = emu_submit(s, [=] {

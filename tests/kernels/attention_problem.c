@@ -65,6 +65,11 @@ double distance(struct matrix m, const double *expected, const bool *rows)
     return sqrt(error / (norm + 1e-30));
 }
 
+static size_t gap(const struct shape *s)
+{
+    return s->aligned ? 8 * below(3) : below(20);
+}
+
 void problem_init(struct problem *p, const struct shape *s)
 {
     size_t width = s->heads * s->head_dim, kv_width = s->kv_heads * s->head_dim;
@@ -81,9 +86,9 @@ void problem_init(struct problem *p, const struct shape *s)
     }
     p->q_rows += 1 + below(2);
     p->k_rows += below(2);
-    p->ldq = width + below(20);
-    p->ldkv = kv_width + below(20);
-    p->ldo = width + below(20);
+    p->ldq = width + gap(s);
+    p->ldkv = kv_width + gap(s);
+    p->ldo = width + gap(s);
     p->q = matrix_new(p->q_rows, width, p->ldq);
     p->k = matrix_new(p->k_rows, kv_width, p->ldkv);
     p->v = matrix_new(p->k_rows, kv_width, p->ldkv);
@@ -117,11 +122,12 @@ void problem_free(struct problem *p)
 
 struct result result_new(const struct problem *p)
 {
-    return (struct result){.o = matrix_new(p->q_rows, p->q.cols, p->ldo + 1),
+    size_t more = p->shape.aligned ? 8 : 1; /* rows of results lie elsewhere than those of what they belong to */
+    return (struct result){.o = matrix_new(p->q_rows, p->q.cols, p->ldo + more),
                            .lse = matrix_new(p->q_rows, p->shape.heads, p->shape.heads),
-                           .dq = matrix_new(p->q_rows, p->q.cols, p->ldq + 3),
-                           .dk = matrix_new(p->k_rows, p->k.cols, p->ldkv + 5),
-                           .dv = matrix_new(p->k_rows, p->k.cols, p->ldkv + 5),
+                           .dq = matrix_new(p->q_rows, p->q.cols, p->ldq + 3 * more),
+                           .dk = matrix_new(p->k_rows, p->k.cols, p->ldkv + 5 * more),
+                           .dv = matrix_new(p->k_rows, p->k.cols, p->ldkv + 5 * more),
                            .delta = matrix_new(p->q_rows, p->shape.heads, p->shape.heads)};
 }
 

@@ -19,7 +19,8 @@ struct matrix {
 
 struct shape {
     size_t heads, kv_heads, head_dim, segments, shortest, longest;
-    bool cached; /* segments of fewer queries than keys, and empty ones */
+    bool cached;  /* segments of fewer queries than keys, and empty ones */
+    bool aligned; /* rows of bf16 begin at multiples of 16 bytes, if head_dim * heads does */
 };
 
 struct problem {

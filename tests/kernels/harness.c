@@ -37,8 +37,14 @@ int devices_open(void **state)
     devices[0].device = d;
     strcpy(devices[0].name, "cuda");
     opened = 1;
+    if (zf_device_open(&d, "host", &(struct zf_device_options){.threads = 2}, &e)) return -1;
+    if (d->type->lane_new(d, "cpu", &devices[1].lane, &e)) return -1;
+    devices[1].device = d;
+    strcpy(devices[1].name, "the CPU half");
     return 0;
 }
+
+static const size_t beside = 1; /* behind those opened */
 #else
 int devices_open(void **state)
 {
@@ -61,16 +67,19 @@ int devices_open(void **state)
         }
     return 0;
 }
+
+static const size_t beside = 0;
 #endif
 
 int devices_close(void **state)
 {
     (void)state;
-    for (; opened; opened--) {
-        struct zf_device *d = devices[opened - 1].device;
-        d->type->lane_free(devices[opened - 1].lane);
+    for (size_t i = opened + beside; i--;) {
+        struct zf_device *d = devices[i].device;
+        d->type->lane_free(devices[i].lane);
         d->type->close(d);
     }
+    opened = 0;
     return 0;
 }
 
@@ -262,6 +271,21 @@ static void run_on(size_t device, op_call call, const void *args)
 void must_run(op_call call, const void *args)
 {
     run_on(0, call, args);
+}
+
+void must_serve(const struct zf_serve_rows_args *args)
+{
+    size_t i = opened - 1 + beside; /* whose ops are not those of the others, maybe */
+    struct zf_err e;
+    assert_int_equal(devices[i].device->type->ops->serve_rows(devices[i].lane, args), ZF_OK);
+    if (device_sync(i, &e)) fail_msg("%s: %s", devices[i].name, e.message);
+}
+
+void devices_must_serve(void)
+{
+    if (!beside) return;
+    print_message("not tested: serve_rows is the work of a device of the host\n");
+    skip();
 }
 
 /* Half of it. */

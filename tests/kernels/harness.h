@@ -58,5 +58,8 @@ typedef enum zf_status (*op_call)(struct zf_lane *l, const void *args);
 void check_op(const char *what, op_call call, const void *args, const struct output *outputs, size_t count);
 
 void must_run(op_call call, const void *args); /* on the first device */
+/* On the device that the CPU half has there: the last one, or, beside a GPU, one of the host. */
+void must_serve(const struct zf_serve_rows_args *args);
+void devices_must_serve(void); /* ends the test where they do not: they are no devices of the host */
 
 #endif

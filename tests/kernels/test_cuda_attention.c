@@ -10,6 +10,7 @@
 #include "tests/kernels/attention_problem.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 extern const struct zf_device_type zf_cuda_device;
 
@@ -105,18 +106,77 @@ static void test_f32(void **state)
     }
 }
 
+static void check_bf16(const struct shape *shape)
+{
+    problem_init(&problem, shape);
+    round_inputs(&problem);
+    struct result r = run_bf16(&problem), again = run_bf16(&problem);
+    check(&problem, &r, "bf16", 4e-3, 1e-2);
+    assert_same_bits(&r, &again);
+    result_free(&r);
+    result_free(&again);
+    problem_free(&problem);
+}
+
 static void test_bf16(void **state)
 {
     (void)state;
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         seed = 800 + i;
-        problem_init(&problem, &shapes[i]);
-        round_inputs(&problem);
-        struct result r = run_bf16(&problem);
-        check(&problem, &r, "bf16", 4e-3, 1e-2);
-        result_free(&r);
-        problem_free(&problem);
+        check_bf16(&shapes[i]);
     }
+}
+
+/* Every width of head that the tensor cores take, rows read and written 16 bytes at a time and one by one, heads that share keys. */
+static void test_tiles(void **state)
+{
+    static const size_t heads[][2] = {{1, 1}, {2, 1}, {6, 2}, {3, 3}, {7, 1}};
+    (void)state;
+    for (size_t width = 16, i = 0; width <= 256; width += 16, i++)
+        for (int aligned = 0; aligned < 2; aligned++) {
+            const size_t *h = heads[(i + (size_t)aligned) % 5];
+            seed = 900 + 2 * i + (size_t)aligned;
+            check_bf16(&(struct shape){h[0], h[1], width, 3, 1, 40, i % 3 == 1, aligned});
+        }
+}
+
+/* Documents longer than the tiles of both kernels, and many that are shorter. */
+static void test_lengths(void **state)
+{
+    static const struct shape list[] = {
+        {1, 1, 64, 1, 300, 300, false, true},  {2, 1, 128, 2, 100, 200, true, true}, {1, 1, 64, 40, 1, 5, false, true},
+        {1, 1, 128, 1, 129, 129, false, true}, {1, 1, 80, 3, 63, 66, false, true},   {2, 1, 96, 1, 260, 260, true, false},
+        {1, 1, 64, 3, 128, 128, false, true},  {1, 1, 32, 1, 500, 500, true, true},  {1, 1, 256, 2, 90, 100, true, true},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        seed = 1000 + i;
+        check_bf16(&list[i]);
+    }
+}
+
+/* A few queries behind many keys: what generation asks for, a query a segment. */
+static void test_generation(void **state)
+{
+    static const struct shape shape = {4, 2, 64, 6, 60, 150, true, true};
+    (void)state;
+    seed = 1100;
+    problem_init(&problem, &shape);
+    round_inputs(&problem);
+    size_t rows = 0;
+    for (size_t i = 0; i < shape.segments; i++) problem.segments[i].q_begin = rows++, problem.segments[i].q_count = 1;
+    assert_true(rows <= problem.q_rows);
+    memset(problem.in_q, 0, problem.q_rows);
+    memset(problem.in_q, 1, rows);
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < problem.q.cols; c++) {
+            problem.q.at[r * problem.q.ld + c] = (float)((r + 5 * c) % 7) / 4 - 0.75f;
+            problem.do_.at[r * problem.do_.ld + c] = (float)((3 * r + c) % 11) / 8 - 0.5f;
+        }
+    struct result r = run_bf16(&problem);
+    check(&problem, &r, "bf16", 4e-3, 1e-2);
+    result_free(&r);
+    problem_free(&problem);
 }
 
 static int open_device(void **state)
@@ -136,6 +196,7 @@ static int close_device(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_f32), cmocka_unit_test(test_bf16), cmocka_unit_test(test_tiles),
+                                       cmocka_unit_test(test_lengths), cmocka_unit_test(test_generation)};
     return cmocka_run_group_tests(tests, open_device, close_device);
 }

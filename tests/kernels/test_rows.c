@@ -254,6 +254,10 @@ static void test_broken_calls(void **state)
     NOTHING_TO_DO(hand_over, .g = x, SIZE);
     NOTHING_TO_DO(serve_rows, .master = x, .m = x, .v = x, .t = t, SIZE);
     NOTHING_TO_DO(vhat_rows, .v = x, .t = t, SIZE);
+#ifdef ZF_TEST_CUDA
+    REFUSED(serve_rows, .master = x, .m = x, .v = x, .t = t, .visible = good, SIZE);
+    assert_non_null(strstr(e.message, "a device of the host does it"));
+#endif
 #define NO_SIZE(op) \
     NOTHING_TO_DO(op, .rows = 3); \
     NOTHING_TO_DO(op, .cols = 3)

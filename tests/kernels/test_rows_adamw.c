@@ -272,6 +272,7 @@ static void test_serving_is_adamw_rows(void **state)
     static const size_t counts[] = {1, 2, 4, 5, 16, 17, 40};
     static struct served s;
     enum zf_dtype type = use_type(state);
+    devices_must_serve();
     for (size_t i = 0; i < CASES; i++) {
         struct half_rows x;
         case_begin(44000 + i);
@@ -299,6 +300,7 @@ static void test_serving_ahead(void **state)
 {
     static struct served s;
     enum zf_dtype type = use_type(state);
+    devices_must_serve();
     for (size_t i = 0; i < CASES; i++) {
         struct half_rows x;
         case_begin(45000 + i);
@@ -332,6 +334,7 @@ static void test_bad_gradients_stay_where_they_are(void **state)
 {
     enum { R = 3, C = 50, BAD = C + 33 };
     (void)state;
+    devices_must_serve();
     for (size_t d = 0; d < device_count(); d++) {
         float master[R * C], m[R * C] = {0}, v[R * C] = {0}, g[2][R * C], shown[R * C];
         void *chunk[2] = {g[0], g[1]}, *visible = shown;
@@ -383,6 +386,7 @@ static void test_large_matrices(void **state)
 {
     enum { R = 1100, C = 511, PART = 100 };
     enum zf_dtype type = use_type(state);
+    devices_must_serve();
     size_t n = (size_t)R * C, size = zf_dtype_size(type);
     case_begin(47000);
     float *state_of[3], *other[3];
@@ -441,6 +445,7 @@ static void test_long_rows(void **state)
     enum { R = 3, C = 70001 };
     static struct served s;
     (void)state;
+    devices_must_serve();
     case_begin(48000);
     struct half_rows x = {
         .rows = R, .cols = C, .of = R, .master = floats(R * C), .m = floats(R * C), .v = floats(R * C), .t = block(R, sizeof *x.t)};

@@ -57,20 +57,20 @@ static void serve(struct channel *x, void *slot, enum zf_dtype type, float scale
 {
     void *visible = x->visible;
     struct zf_entry entry = {{&slot, 1}, scale, rate};
-    run(call_serve_rows, &(struct zf_serve_rows_args){.type = ZF_BF16,
-                                                      .g_type = type,
-                                                      .master = x->master,
-                                                      .m = x->m,
-                                                      .v = x->v,
-                                                      .t = &x->t,
-                                                      .entries = &entry,
-                                                      .entry_count = 1,
-                                                      .rows = 1,
-                                                      .cols = N,
-                                                      .visible = {&visible, 1},
-                                                      .beta1 = 0.9,
-                                                      .beta2 = beta2,
-                                                      .eps = 1e-12});
+    must_serve(&(struct zf_serve_rows_args){.type = ZF_BF16,
+                                            .g_type = type,
+                                            .master = x->master,
+                                            .m = x->m,
+                                            .v = x->v,
+                                            .t = &x->t,
+                                            .entries = &entry,
+                                            .entry_count = 1,
+                                            .rows = 1,
+                                            .cols = N,
+                                            .visible = {&visible, 1},
+                                            .beta1 = 0.9,
+                                            .beta2 = beta2,
+                                            .eps = 1e-12});
 }
 
 /* A window of `steps` slots as `mean` has it: folded in order, then one update. `sum` holds what the window before left there. */
