@@ -116,7 +116,7 @@ static enum zf_status add_matrix(struct zf_state *s, const struct zf_matrix *x, 
           .split = ZF_STATE_BY_RANK}},
         {"next_column",
          {.type = ZF_STATE_F32,
-          .rows = staged && !p->comm ? x->length : 0, /* of ranks: taken anew (zf_state_settled) */
+          .rows = zf_is_staged(x) ? x->length : 0,
           .cols = 1,
           .place = ZF_STATE_HOST,
           .memory = x->next_column,

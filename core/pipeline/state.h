@@ -145,6 +145,6 @@ typedef enum zf_status zf_state_list_reader(void *ctx, const char *name, uint32_
 /* A pipeline that has just been opened, under the policy that it had then, gets the form that the facts tell: then zf_state_open has the
  * same pieces as there were, to be written, all of them, then zf_state_settled. ZF_FORMAT: the facts do not fit. */
 enum zf_status zf_state_shape(struct zf_pipeline *p, const json_t *facts, zf_state_list_reader *read, void *ctx, struct zf_err *e);
-enum zf_status zf_state_settled(struct zf_pipeline *p, const json_t *facts, struct zf_err *e);
+enum zf_status zf_state_settled(struct zf_pipeline *p, struct zf_err *e);
 
 #endif

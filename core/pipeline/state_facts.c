@@ -275,26 +275,8 @@ enum zf_status zf_state_shape(struct zf_pipeline *p, const json_t *facts, zf_sta
     return r.missing ? zf_fail(e, ZF_FORMAT, NULL, "`%s` of the saved state is missing or does not fit this model", r.missing) : ZF_OK;
 }
 
-/* The second moments of columns that go with what is staged: sums over rows that other ranks may have, and not always kept as they are. */
-static enum zf_status sum_columns(struct zf_pipeline *p, struct zf_matrix *x, struct zf_err *e)
+enum zf_status zf_state_settled(struct zf_pipeline *p, struct zf_err *e)
 {
-    uint32_t *slot = calloc(x->channels, sizeof *slot), *from = p->list_seen, *to = p->list_seen + x->channels;
-    size_t kept = 0;
-    if (!slot) return zf_fail_memory(e, "second moments of columns");
-    for (size_t r = 0; r < zf_cpu_rows(x); r++) slot[x->order[x->device.rows + r]] = (uint32_t)r;
-    for (size_t r = 0; r < x->staged_rows; r++) {
-        if (x->staged[r] == UINT32_MAX) continue;
-        from[kept] = slot[x->staged[r]];
-        to[kept++] = (uint32_t)r;
-    }
-    free(slot);
-    ZF_TRY(zf_pipeline_statistics(p, x, from, to, kept, true, x->up.rule.beta2, e));
-    return p->host->type->lane_sync(p->cpu, e);
-}
-
-enum zf_status zf_state_settled(struct zf_pipeline *p, const json_t *facts, struct zf_err *e)
-{
-    bool shared = p->comm || json_integer_value(json_object_get(facts, "ranks")) > 1;
     for (size_t i = 0; i < p->matrices; i++) {
         struct zf_matrix *x = &p->matrix[i];
         bool fine = true;
@@ -302,7 +284,6 @@ enum zf_status zf_state_settled(struct zf_pipeline *p, const json_t *facts, stru
         for (size_t k = 0; k < x->arrived; k++) fine &= x->arrived_list[k] < x->channels;
         if (!fine) return zf_fail(e, ZF_FORMAT, x->param->name, "the saved state names channels that it does not have");
         ZF_TRY(zf_pipeline_copy(p, p->compute, x->device_order, x->order, x->channels * sizeof *x->order, e));
-        if (shared && p->policy.optimistic && x->window.up.any && x->window.up.served && zf_is_staged(x)) ZF_TRY(sum_columns(p, x, e));
     }
     ZF_TRY(zf_pipeline_sync(p, e));
     zf_pipeline_release_masters(p);

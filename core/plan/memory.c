@@ -32,12 +32,6 @@ static size_t at_least_one(size_t n)
     return n ? n : 1;
 }
 
-/* A rank's share: of each matrix at most a channel more than the even part, which the rounding of pieces covers. */
-static size_t share(size_t bytes, size_t ranks)
-{
-    return ranks > 1 && bytes != SIZE_MAX ? bytes / ranks + bytes / ranks / 8 : bytes;
-}
-
 static void plan_for(struct zf_memory_plan *p, const struct zf_memory_request *r, size_t micro_batch, size_t row)
 {
     *p = (struct zf_memory_plan){.tokens = multiply(micro_batch, row), .micro_batch = micro_batch, .recompute = r->recompute};
@@ -54,8 +48,8 @@ static void plan_for(struct zf_memory_plan *p, const struct zf_memory_request *r
     p->bytes[ZF_PLAN_MOMENTS] = r->training ? multiply(n, 2 * wide) : 0;
     if (r->training && h->cpu_state) { /* masters are read as one block before the halves take theirs */
         p->bytes[ZF_PLAN_MOMENTS] = h->device_state;
-        p->bytes[ZF_PLAN_CPU_HALF] = share(h->cpu_state, r->ranks);
-        p->bytes[ZF_PLAN_SLOTS] = add(share(h->slots, r->ranks), h->device_staging);
+        p->bytes[ZF_PLAN_CPU_HALF] = h->cpu_state;
+        p->bytes[ZF_PLAN_SLOTS] = add(h->slots, h->device_staging);
     }
     p->bytes[ZF_PLAN_ACTIVATIONS] = w.activations;
     p->bytes[ZF_PLAN_LOGITS] = w.logits;

@@ -61,7 +61,6 @@ struct zf_memory_request {
     size_t sequence_length; /* the longest row that can occur, validation included */
     size_t data_bytes;      /* what the datasets will hold */
     size_t loaders;         /* that read ahead at the same time, each with a queue of micro-batches */
-    size_t ranks;           /* that share out the CPU half; 0: one */
     bool training;          /* false: forward only (check of generate) */
     bool recompute;         /* in training: layers keep their inputs only */
     enum zf_dtype dtype;    /* of weights and activations */

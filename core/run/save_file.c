@@ -238,7 +238,6 @@ struct reader {
     struct buffer buffer;
     enum zf_status (*between)(void *ctx, struct zf_err *e);
     void *ctx;
-    bool shared; /* several ranks have written it */
 };
 
 static enum zf_status find_tensor(struct reader *r, const char *name, size_t cols, enum zf_state_type type,
@@ -303,19 +302,11 @@ static enum zf_status get_visible(struct reader *r, struct zf_state *s, const st
     return failed;
 }
 
-/* What several ranks do not save, as zf_state_settled makes it. */
-static bool is_taken_anew(const char *name)
-{
-    const char *what = strrchr(name, ':');
-    return what && !strcmp(what, ":next_column");
-}
-
 static enum zf_status get_piece(struct reader *r, struct zf_state *s, const struct zf_state_piece *x, struct zf_err *e)
 {
     struct buffer *b = &r->buffer;
     const struct zf_ckpt_tensor *t;
     bool shared = x->split != ZF_STATE_WHOLE;
-    if (r->shared && is_taken_anew(x->name)) return ZF_OK;
     ZF_TRY(find_tensor(r, x->name, x->cols, x->type, &t, e));
     ZF_TRY(make_room(x->cols * zf_state_type_bytes(x->type), b, e));
     if (x->split == ZF_STATE_ORDER) return ZF_OK; /* its form has it */
@@ -348,7 +339,6 @@ enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, en
     struct zf_state state;
     struct zf_device_info device;
     struct reader r = {.file = c, .between = between, .ctx = ctx};
-    r.shared = zf_json_number(json_object_get(c->info, "pipeline"), "ranks", 1) > 1;
     if (zf_saves_is_weights(c->info))
         return zf_fail(e, ZF_DIFFERENT, c->path, "it has its weights only, as keep_weights asks for; what is pending is not among them");
     p->device->type->info(p->device, &device);
@@ -363,7 +353,7 @@ enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, en
     free(r.buffer.bytes);
     zf_pool_free(r.pool);
     zf_state_close(&state);
-    return s ? s : zf_state_settled(p, json_object_get(c->info, "pipeline"), e);
+    return s ? s : zf_state_settled(p, e);
 }
 
 enum zf_status zf_saved_master(const struct zf_ckpt_tensor **out, const struct zf_ckpt *c, const struct zf_param *p, struct zf_err *e)

@@ -301,7 +301,7 @@ static void plan_policy(struct zf_setup *s, enum zf_choice_strategy strategy)
     struct zf_options o = *s->o; /* shares what it points to */
     o.strategy = s->strategy = strategy;
     s->policy = zf_policy_of(&o, s->dtype, zf_policy_first_interval(&o));
-    zf_pipeline_measure(&s->request.halves, &s->params, &s->policy, s->dtype);
+    zf_pipeline_measure_rank(&s->request.halves, &s->params, &s->policy, s->dtype, s->ranks ? s->ranks : 1);
     zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
 }
 
@@ -312,7 +312,6 @@ static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes
                                             .params = &s->params,
                                             .batch_size = s->ranks ? ((size_t)o->batch_size + (size_t)s->ranks - 1) / (size_t)s->ranks
                                                                    : (size_t)o->batch_size,
-                                            .ranks = (size_t)s->ranks,
                                             .micro_batch = s->micro_batch ? s->micro_batch : (size_t)o->micro_batch,
                                             .sequence_length = longest,
                                             .data_bytes = data_bytes,

@@ -64,7 +64,7 @@ enum zf_status zf_steer_memory(const struct zf_trainer *t, const struct zf_polic
     struct zf_memory_request r = s->request;
     struct zf_memory_plan plan;
     r.micro_batch = s->plan.micro_batch;
-    zf_pipeline_measure(&r.halves, &s->params, policy, t->model.dtype);
+    zf_pipeline_measure_rank(&r.halves, &s->params, policy, t->model.dtype, zf_world_ranks(t->world));
     zf_memory_plan_make(&plan, &r, s->limits.least);
     return zf_memory_plan_check(&plan, &r, &s->limits, e);
 }

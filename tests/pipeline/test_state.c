@@ -62,7 +62,7 @@ static void restore(const struct kept *k, struct run *r, size_t rows)
             ok(zf_state_write(&s, x, at, x->rows - at < rows ? x->rows - at : rows, (char *)k->bytes[i] + at * row, &e));
     }
     zf_state_close(&s);
-    ok(zf_state_settled(&r->pipeline, facts, &e));
+    ok(zf_state_settled(&r->pipeline, &e));
 }
 
 static void kept_free(struct kept *k)
