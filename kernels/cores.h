@@ -34,14 +34,22 @@ void zf_core_map_share(struct zf_core_map *map, int rank, int ranks);
 /* Who works on a core. */
 enum zf_core_use { ZF_CORES_COMPUTE, ZF_CORES_CPU_HALF, ZF_CORES_LOADER, ZF_CORE_USES };
 
+/* How a run parts its cores. */
+enum zf_core_split {
+    ZF_CORES_TOGETHER,  /* nobody has any of his own */
+    ZF_CORES_APART,     /* a CPU half beside a compute pool */
+    ZF_CORES_BESIDE_GPU /* a CPU half beside a GPU, whose compute needs the thread that issues alone */
+};
+
 /* Whether the three uses have cores of their own in a run of so many threads in all (0: map->count): where there are four or more cores,
  * and threads. */
 bool zf_cores_apart(const struct zf_core_map *map, int threads);
 
 /* The threads for one use: how many, and which core of core[] each would have, ascending (beyond map->cores where there are more threads
- * than cores). With `lanes` (a CPU half beside the compute pool), where uses are apart: every fourth is the CPU half's, so that each NUMA
- * node has its share, the first is the loader's, the rest computes. Else all are for every use. Depends on the numbers alone. */
-int zf_cores_for(const struct zf_core_map *map, int threads, enum zf_core_use use, bool lanes, int index[ZF_CORES_MAX]);
+ * than cores). Where uses are apart the first is the loader's; beside a compute pool every fourth is the CPU half's, so that each NUMA node
+ * has its share, and the rest computes; beside a GPU the second is compute's, and the CPU half has all the rest. Else all are for every
+ * use. Depends on the numbers alone. */
+int zf_cores_for(const struct zf_core_map *map, int threads, enum zf_core_use use, enum zf_core_split split, int index[ZF_CORES_MAX]);
 
 /* The processor of the loader's thread in such a run; -1: the system places it. */
 int zf_cores_loader(const struct zf_core_map *map, int threads);
@@ -57,7 +65,7 @@ bool zf_cores_spread(const struct zf_core_map *map, size_t bytes);
 bool zf_cores_spread_block(void *p, size_t bytes);
 
 /* A few lines for people: cores, nodes, who works where and why not pinned. threads: of a run, in all. */
-void zf_cores_print(FILE *to, const struct zf_core_map *map, int threads);
+void zf_cores_print(FILE *to, const struct zf_core_map *map, int threads, bool gpu);
 
 /* "0-3,8": the processors of the cores in index[], into buffer, which is returned. */
 const char *zf_cores_text(const struct zf_core_map *map, const int *index, int count, char *buffer, size_t size);

@@ -45,22 +45,39 @@ const char *zf_dtype_name(enum zf_dtype t)
     return (unsigned)t < ZF_DTYPES ? dtypes[t].name : "unknown type";
 }
 
-enum zf_status zf_device_open(struct zf_device **out, const char *name, const struct zf_device_options *o, struct zf_err *e)
+static const struct zf_device_options defaults;
+
+static enum zf_status find_type(const struct zf_device_type **out, const char *name, struct zf_err *e)
 {
-    static const struct zf_device_options defaults;
-    const struct zf_device_type *t = find(name);
+    const struct zf_device_type *t = *out = find(name);
     char names[128] = "";
-    *out = NULL;
     if (t && t->abi != ZF_DEVICE_ABI)
         return zf_fail(e, ZF_USAGE, NULL,
                        "the device %s speaks version %u of the device interface; this program needs version %d; rebuild it", name,
                        (unsigned)t->abi, (int)ZF_DEVICE_ABI);
-    if (t) return t->open(out, o ? o : &defaults, e);
+    if (t) return ZF_OK;
     for (size_t i = 0; i < BACKENDS; i++) {
         size_t n = strlen(names);
         if (backends[i]) snprintf(names + n, sizeof names - n, "%s%s", n ? ", " : "", backends[i]->name);
     }
-    return zf_fail(e, ZF_USAGE, NULL, "there is no device \"%s\"; this build has: %s", name, names);
+    return zf_fail(e, ZF_USAGE, NULL, "there is no device \"%s\"; this build has: %s%s", name, names,
+                   strcmp(name, "cuda") ? "" : "; with the CUDA toolkit at hand (gpu_root) a build has cuda as well");
+}
+
+enum zf_status zf_device_open(struct zf_device **out, const char *name, const struct zf_device_options *o, struct zf_err *e)
+{
+    const struct zf_device_type *t;
+    *out = NULL;
+    ZF_TRY(find_type(&t, name, e));
+    return t->open(out, o ? o : &defaults, e);
+}
+
+enum zf_status zf_device_probe(struct zf_device_info *found, const char *name, const struct zf_device_options *o, struct zf_err *e)
+{
+    const struct zf_device_type *t;
+    *found = (struct zf_device_info){0};
+    ZF_TRY(find_type(&t, name, e));
+    return t->probe ? t->probe(o ? o : &defaults, found, e) : ZF_OK;
 }
 
 bool zf_device_survey(const char *name, struct zf_device_info *out)

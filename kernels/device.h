@@ -94,7 +94,8 @@ struct zf_event;
 enum zf_device_part {
     ZF_PART_ALL,
     ZF_PART_COMPUTE, /* while the CPU half has nothing to do its threads as well: see `share` */
-    ZF_PART_CPU_HALF
+    ZF_PART_CPU_HALF,
+    ZF_PART_BESIDE_GPU /* the CPU half of another device, which needs the thread that issues alone */
 };
 
 struct zf_device_options {
@@ -103,15 +104,14 @@ struct zf_device_options {
     enum zf_device_part part; /* host */
     const char *isa;          /* host: force a path (scalar, avx2, avx512, avx512+amx); NULL: the best there is */
     bool synchronous;         /* run each op inside the call that issues it, for debugging */
-    uint64_t
-        jitter; /* host: a delay before each piece of work, of random length from this seed; to find what waits for too little. 0: none */
+    uint64_t jitter; /* delays before pieces of work, of random length from this seed; to find what waits for too little. 0: none */
 };
 
 struct zf_device_info {
     char description[256];          /* "2 threads, avx512+amx, oneDNN 2.6.3 (avx512_core_amx_bf16)" */
     char isa[32];                   /* which path own kernels take */
     char products[64];              /* library and version of matrix products, with what it dispatches to: part of what "same bits" means */
-    int threads;                    /* that work; of its part */
+    int threads;                    /* of the host that work for it; of its part. cuda: that may make what it works on */
     bool pinned;                    /* each thread to a core of its own */
     char placement[192];            /* "pinned to processors 0-7", "not pinned: WHY"; empty: not opened */
     bool bf16_products;             /* the hardware multiplies bf16 */
@@ -133,6 +133,9 @@ struct zf_device_type {
     uint32_t abi; /* ZF_DEVICE_ABI */
     const char *name;
     enum zf_status (*open)(struct zf_device **out, const struct zf_device_options *o, struct zf_err *e);
+    /* May be NULL: it can always be opened. Whether it could be: else what is missing, and what to do. *found: there is one (its
+     * description), if it can be opened or not. */
+    enum zf_status (*probe)(const struct zf_device_options *o, struct zf_device_info *found, struct zf_err *e);
     void (*close)(struct zf_device *d);                            /* all lanes, events and memory must have been freed */
     void (*info)(struct zf_device *d, struct zf_device_info *out); /* d NULL: what it would be, opened with its defaults; isa is empty */
 
@@ -164,6 +167,10 @@ struct zf_device_type {
     enum zf_status (*event_record)(struct zf_lane *l, struct zf_event *v); /* done when all issued before it is done */
     enum zf_status (*event_wait)(struct zf_lane *l, struct zf_event *v);   /* the lane waits; an event never recorded is done */
     enum zf_status (*event_sync)(struct zf_event *v, struct zf_err *e);    /* the caller waits */
+    /* For lanes of other backends: the ticket of the last record that has been issued, and v is held until that has been awaited, wherever
+     * it is freed; 0: there is nothing to wait for, and v is not held. */
+    uint64_t (*event_hold)(struct zf_event *v);
+    void (*event_await)(struct zf_event *v, uint64_t ticket); /* the caller waits */
 
     /* Either side may be any host memory; only pinned memory is copied without holding up the lane. It must stay until the lane has done
      * it. */
@@ -190,6 +197,9 @@ enum zf_status zf_lane_refused(struct zf_device *d, struct zf_lane *l, enum zf_s
 
 /* Opens the backend called `name`. ZF_USAGE names the ones there are. */
 enum zf_status zf_device_open(struct zf_device **out, const char *name, const struct zf_device_options *o, struct zf_err *e);
+
+/* Whether zf_device_open would open it. ZF_USAGE: what is missing on this machine, and what to do. */
+enum zf_status zf_device_probe(struct zf_device_info *found, const char *name, const struct zf_device_options *o, struct zf_err *e);
 
 /* What the backend called `name` would be on this machine, without opening it: threads, products, memory. false: there is none. */
 bool zf_device_survey(const char *name, struct zf_device_info *out);

@@ -107,7 +107,8 @@ struct zf_segment {
     size_t q_begin, q_count, k_begin, k_count; /* k_count >= q_count */
 };
 
-/* Segments stand in the order of their queries and of their keys; q_rows, k_rows: no range ends behind them. */
+/* Segments stand in the order of their queries and of their keys; q_rows, k_rows: no range ends behind them. What the device's copy of them
+ * costs the account of time is told beside it: pairs of a query and a key that it sees, and keys (zf_segments_sum); 0: not known. */
 
 /* o = softmax(scale q k^T) v per segment and head; kv head = head / (heads / kv_heads). q + r*ldq + head*head_dim, k and v likewise with
  * ldkv. lse[r*heads + head] = log of the sum of exp(scale q k), kept for backward (may be NULL). */
@@ -118,8 +119,10 @@ struct zf_attention_args {
     float *lse;
     const struct zf_segment *segments;
     size_t segment_count, q_rows, k_rows, heads, kv_heads, head_dim, ldq, ldkv, ldo;
+    double pairs, keys;
     float scale;
 };
+void zf_segments_sum(const struct zf_segment *s, size_t count, double *pairs, double *keys); /* profile.c */
 
 /* dq, dk, dv overwritten, in the layout of q, k, v (lddq, lddkv). Key ranges of segments must not overlap. delta: workspace
  * [rows][heads]; rows are all queries. */
@@ -131,6 +134,7 @@ struct zf_attention_backward_args {
     float *delta;
     const struct zf_segment *segments;
     size_t segment_count, q_rows, k_rows, heads, kv_heads, head_dim, ldq, ldkv, ldo, lddo, lddq, lddkv;
+    double pairs, keys;
     float scale;
 };
 

@@ -203,14 +203,14 @@ static const struct limit {
     enum scope scope;
     const char *has, *sentence;
 } limits[] = {
-    {ZF_OPT_device, NOT_PLAN, "auto|host", "this version computes on the host only"},
+    {ZF_OPT_device, NOT_PLAN, "auto|host|cuda", "this version simulates nothing"},
 };
 
 /* Of the options that only a start changes. Any other is part of what a run is. */
-static const enum zf_option_id free_to_change[] = {ZF_OPT_dir,       ZF_OPT_resume,        ZF_OPT_threads,    ZF_OPT_memory_limit,
-                                                   ZF_OPT_epochs,    ZF_OPT_micro_batch,   ZF_OPT_recompute,  ZF_OPT_nonfinite,
-                                                   ZF_OPT_max_skips, ZF_OPT_valid_batches, ZF_OPT_patience,   ZF_OPT_keep_best,
-                                                   ZF_OPT_cache,     ZF_OPT_tensorboard,   ZF_OPT_trace_steps};
+static const enum zf_option_id free_to_change[] = {ZF_OPT_dir,       ZF_OPT_resume,        ZF_OPT_threads,     ZF_OPT_memory_limit,
+                                                   ZF_OPT_epochs,    ZF_OPT_micro_batch,   ZF_OPT_recompute,   ZF_OPT_nonfinite,
+                                                   ZF_OPT_max_skips, ZF_OPT_valid_batches, ZF_OPT_patience,    ZF_OPT_keep_best,
+                                                   ZF_OPT_cache,     ZF_OPT_tensorboard,   ZF_OPT_trace_steps, ZF_OPT_device};
 
 bool zf_option_free_to_change(enum zf_option_id id)
 {

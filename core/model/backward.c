@@ -105,7 +105,8 @@ static enum zf_status attention_backward(struct zf_model *m, struct zf_workspace
     ZF_ISSUE(m, attention_backward, e, .type = m->dtype, .q = b->q, .k = b->k, .v = b->v, .o = b->o, .do_ = w->do_, .lse = b->lse,
              .dq = w->dq, .dk = w->dk, .dv = w->dv, .delta = w->delta, .segments = w->segments, .segment_count = segments, .q_rows = rows,
              .k_rows = rows, .heads = c->heads, .kv_heads = c->kv_heads, .head_dim = c->head_dim, .ldq = d->ldq, .ldkv = d->ldkv,
-             .ldo = d->q, .lddo = d->q, .lddq = d->ldq, .lddkv = d->ldkv, .scale = (float)(1 / sqrt((double)c->head_dim)));
+             .ldo = d->q, .lddo = d->q, .lddq = d->ldq, .lddkv = d->ldkv, .pairs = w->pairs, .keys = w->keys,
+             .scale = (float)(1 / sqrt((double)c->head_dim)));
     ZF_TRY(zf_rotate(m, w, w->dq, c->heads, d->ldq, true, rows, e));
     ZF_TRY(zf_rotate(m, w, w->dk, c->kv_heads, d->ldkv, true, rows, e));
     if (c->qk_norm) {

@@ -10,31 +10,38 @@
 
 enum { PIECE = 1 << 18 }; /* floats */
 
-/* Like zf_model_fetch_rows, of a block of `type`: fp32, or weights that have no master. */
-static enum zf_status fetch_rows(const struct zf_model *m, const void *block, enum zf_dtype type, const struct zf_param *p, size_t first,
-                                 size_t count, float *host, float *scratch, struct zf_err *e)
+/* Host memory gets copies alone: kernels work with the device's. */
+static enum zf_status fetch(const struct zf_model *m, void *to, const void *from, size_t bytes, struct zf_err *e)
 {
     const struct zf_device_type *t = m->device->type;
-    zf_phase_begin(m, ZF_PHASE_OTHER);
-    const unsigned char *from = (const unsigned char *)block + (p->offset + first * (p->transposed ? 1 : p->cols)) * zf_dtype_size(type);
-    if (!p->transposed) {
-        ZF_ISSUE(m, cast, e, .type = ZF_F32, .from_type = type, .to = host, .from = from, .n = count * p->cols);
-        return t->lane_sync(m->lane, e);
-    }
-    ZF_ISSUE(m, copy_rows, e, .type = type, .from = from, .ld_from = p->cols, .to = scratch, .ld_to = count, .rows = p->rows,
-             .cols = count);
-    ZF_TRY(t->lane_sync(m->lane, e));
-    const uint16_t *narrow = (const void *)scratch;
-    for (size_t c = 0; c < count; c++)
-        for (size_t r = 0; r < p->rows; r++)
-            host[c * p->rows + r] = type == ZF_F32 ? scratch[r * count + c] : zf_bf16_to_f32(narrow[r * count + c]);
-    return ZF_OK;
+    enum zf_status s = t->copy(m->lane, to, from, bytes);
+    return s ? zf_lane_refused(m->device, m->lane, s, "a copy", e) : t->lane_sync(m->lane, e);
 }
 
-enum zf_status zf_model_fetch_rows(const struct zf_model *m, const float *block, const struct zf_param *p, size_t first, size_t count,
-                                   float *host, float *scratch, struct zf_err *e)
+static float number(const void *x, enum zf_dtype type, size_t i)
 {
-    return fetch_rows(m, block, ZF_F32, p, first, count, host, scratch, e);
+    return type == ZF_F32 ? ((const float *)x)[i] : zf_bf16_to_f32(((const uint16_t *)x)[i]);
+}
+
+/* Rows first .. first + count in the checkpoint's layout into x->host, of a block of `type`: fp32, or weights that have no master. */
+static enum zf_status fetch_rows(const struct zf_model *m, const void *block, enum zf_dtype type, const struct zf_param *p, size_t first,
+                                 size_t count, const struct zf_pieces *x, struct zf_err *e)
+{
+    size_t size = zf_dtype_size(type), n = count * (p->transposed ? p->rows : p->cols);
+    const unsigned char *from = (const unsigned char *)block + (p->offset + first * (p->transposed ? 1 : p->cols)) * size;
+    float *host = x->host;
+    zf_phase_begin(m, ZF_PHASE_OTHER);
+    if (!p->transposed) {
+        ZF_TRY(fetch(m, type == ZF_F32 ? x->host : x->turned, from, n * size, e));
+        for (size_t i = 0; type != ZF_F32 && i < n; i++) host[i] = number(x->turned, type, i);
+        return ZF_OK;
+    }
+    ZF_ISSUE(m, copy_rows, e, .type = type, .from = from, .ld_from = p->cols, .to = x->device, .ld_to = count, .rows = p->rows,
+             .cols = count);
+    ZF_TRY(fetch(m, x->turned, x->device, n * size, e));
+    for (size_t c = 0; c < count; c++)
+        for (size_t r = 0; r < p->rows; r++) host[c * p->rows + r] = number(x->turned, type, r * count + c);
+    return ZF_OK;
 }
 
 /* Rows of the tensor as the file has it, and their length. */
@@ -61,29 +68,50 @@ size_t zf_model_piece_floats(const struct zf_params *p)
     return most;
 }
 
-static enum zf_status each_piece(const struct zf_model *m, const void *block, enum zf_dtype type, const struct zf_param *p, float *pinned,
-                                 zf_model_piece *take, void *ctx, struct zf_err *e)
+enum zf_status zf_pieces_open(struct zf_pieces *x, const struct zf_model *m, struct zf_err *e)
 {
-    size_t rows, length, n, most = zf_model_piece_floats(&m->params);
+    const struct zf_device_type *t = m->device->type;
+    size_t n = zf_model_piece_floats(&m->params), bytes = n * sizeof(float);
+    *x = (struct zf_pieces){.floats = n};
+    enum zf_status s = t->alloc(m->device, ZF_MEM_PINNED, ZF_TAG_OTHER, bytes, &x->host, e);
+    if (!s) s = t->alloc(m->device, ZF_MEM_PINNED, ZF_TAG_OTHER, bytes, &x->turned, e);
+    if (!s) s = t->alloc(m->device, ZF_MEM_DEVICE, ZF_TAG_OTHER, bytes, &x->device, e);
+    if (s) zf_pieces_close(x, m);
+    return s;
+}
+
+void zf_pieces_close(struct zf_pieces *x, const struct zf_model *m)
+{
+    const struct zf_device_type *t = m->device->type;
+    t->free(m->device, x->host);
+    t->free(m->device, x->turned);
+    t->free(m->device, x->device);
+    *x = (struct zf_pieces){0};
+}
+
+static enum zf_status each_piece(const struct zf_model *m, const void *block, enum zf_dtype type, const struct zf_param *p,
+                                 const struct zf_pieces *x, zf_model_piece *take, void *ctx, struct zf_err *e)
+{
+    size_t rows, length, n;
     file_rows(p, &rows, &length);
     for (size_t at = 0; at < rows; at += n) {
         n = rows_of_piece(rows, length);
         if (n > rows - at) n = rows - at;
-        ZF_TRY(fetch_rows(m, block, type, p, at, n, pinned, pinned + most, e));
-        ZF_TRY(take(ctx, pinned, n * length, e));
+        ZF_TRY(fetch_rows(m, block, type, p, at, n, x, e));
+        ZF_TRY(take(ctx, x->host, n * length, e));
     }
     return ZF_OK;
 }
 
-enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, float *pinned,
+enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, const struct zf_pieces *x,
                                    zf_model_piece *take, void *ctx, struct zf_err *e)
 {
-    return each_piece(m, block, ZF_F32, p, pinned, take, ctx, e);
+    return each_piece(m, block, ZF_F32, p, x, take, ctx, e);
 }
 
 struct exporter {
     const struct zf_model *m;
-    float *pinned;
+    struct zf_pieces pieces;
 };
 
 /* A model that is not finite is no model: it never reaches the disk. */
@@ -100,6 +128,7 @@ static enum zf_status put_elsewhere(const struct exporter *x, const struct zf_pa
                                     struct zf_err *e)
 {
     size_t rows, length, n;
+    float *piece = x->pieces.host;
     float *all = malloc(p->rows * p->cols * sizeof *all);
     if (!all) return zf_fail_memory(e, "the export");
     enum zf_status s = x->m->hooks.masters(x->m->hooks.ctx, p, all, elsewhere, e);
@@ -108,8 +137,8 @@ static enum zf_status put_elsewhere(const struct exporter *x, const struct zf_pa
         n = rows_of_piece(rows, length);
         if (n > rows - at) n = rows - at;
         for (size_t i = 0; i < n * length; i++)
-            x->pinned[i] = p->transposed ? all[i % length * p->cols + at + i / length] : all[at * length + i];
-        s = put_piece(sink, x->pinned, n * length, e);
+            piece[i] = p->transposed ? all[i % length * p->cols + at + i / length] : all[at * length + i];
+        s = put_piece(sink, piece, n * length, e);
     }
     free(all);
     return s;
@@ -125,7 +154,7 @@ static enum zf_status put(void *ctx, size_t index, struct zf_st_sink *sink, stru
         if (s || elsewhere) return s == ZF_NUMERIC ? zf_fail(e, s, p->name, "%s", e->message) : s;
     }
     const void *block = x->m->master ? x->m->master : x->m->weights;
-    enum zf_status s = each_piece(x->m, block, x->m->master ? ZF_F32 : x->m->dtype, p, x->pinned, put_piece, sink, e);
+    enum zf_status s = each_piece(x->m, block, x->m->master ? ZF_F32 : x->m->dtype, p, &x->pieces, put_piece, sink, e);
     return s == ZF_NUMERIC ? zf_fail(e, s, p->name, "%s", e->message) : s;
 }
 
@@ -133,16 +162,14 @@ enum zf_status zf_model_export(const struct zf_model *m, const char *out, const 
                                struct zf_err *e)
 {
     const struct zf_params *p = &m->params;
-    const struct zf_device_type *t = m->device->type;
-    void *pinned = NULL;
     struct zf_st_entry *entries = calloc(p->count, sizeof *entries);
     if (!entries) return zf_fail_memory(e, "the export");
     for (size_t i = 0; i < p->count; i++) {
         entries[i] = (struct zf_st_entry){.name = p->list[i].name, .type = ZF_ST_F32};
         entries[i].rank = zf_param_file_shape(&p->list[i], entries[i].shape);
     }
-    enum zf_status s = t->alloc(m->device, ZF_MEM_PINNED, ZF_TAG_OTHER, 2 * zf_model_piece_floats(p) * sizeof(float), &pinned, e);
-    struct exporter x = {m, pinned};
+    struct exporter x = {.m = m};
+    enum zf_status s = zf_pieces_open(&x.pieces, m, e);
     if (!s)
         s = zf_hf_write(&(struct zf_hf_write){.out = out,
                                               .config = config_json,
@@ -153,7 +180,7 @@ enum zf_status zf_model_export(const struct zf_model *m, const char *out, const 
                                               .ctx = &x,
                                               .tokenizer_from = tokenizer_from},
                         e);
-    t->free(m->device, pinned);
+    zf_pieces_close(&x.pieces, m);
     free(entries);
     return s;
 }

@@ -105,7 +105,8 @@ static enum zf_status attention(struct zf_model *m, struct zf_workspace *w, int 
     }
     ZF_ISSUE(m, attention, e, .type = m->dtype, .q = b->q, .k = keys, .v = values, .o = b->o, .lse = b->lse, .segments = w->segments,
              .segment_count = segments, .q_rows = rows, .k_rows = cache ? cache->room : rows, .heads = c->heads, .kv_heads = c->kv_heads,
-             .head_dim = c->head_dim, .ldq = d->ldq, .ldkv = ldkv, .ldo = d->q, .scale = (float)(1 / sqrt((double)c->head_dim)));
+             .head_dim = c->head_dim, .ldq = d->ldq, .ldkv = ldkv, .ldo = d->q, .pairs = w->pairs, .keys = w->keys,
+             .scale = (float)(1 / sqrt((double)c->head_dim)));
     return zf_linear_forward(m, &(struct zf_linear){ZF_SLOT_O_W, ZF_SLOT_O_B, layer, rows, d->q, d->h}, b->o, w->branch, e);
 }
 

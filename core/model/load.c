@@ -30,6 +30,7 @@ struct loader {
     struct zf_pool *pool;
     size_t wanted, room; /* elements of a piece: what it should have; the largest */
     void *staging[2];    /* pinned, fp32 */
+    void *raised;        /* device, fp32: kernels work with the device's memory alone */
     void *narrow;        /* device, of the model's type; NULL in f32 */
     struct zf_event *placed[2];
     int turn;
@@ -131,23 +132,20 @@ static enum zf_status place(struct loader *l, const struct piece *q, struct zf_e
     const struct zf_param *p = q->p;
     size_t n = q->rows * q->cols, at = p->offset + q->first, ld = q->rows > 1 ? p->cols : q->cols;
     bool flat = q->cols == ld;
-    const float *from = l->staging[l->turn];
-    if (m->master && flat) {
-        enum zf_status s = t->copy(m->lane, m->master + at, from, n * sizeof *from);
-        if (s) return zf_lane_refused(m->device, m->lane, s, p->name, e);
-    } else if (m->master) {
-        ZF_ISSUE(m, copy_rows, e, .type = ZF_F32, .from = from, .ld_from = q->cols, .to = m->master + at, .ld_to = ld, .rows = q->rows,
+    float *raised = m->master && flat ? m->master + at : l->raised; /* where it lies as it was made */
+    enum zf_status s = t->copy(m->lane, raised, l->staging[l->turn], n * sizeof *raised);
+    if (s) return zf_lane_refused(m->device, m->lane, s, p->name, e);
+    if ((s = t->event_record(m->lane, l->placed[l->turn]))) return zf_lane_refused(m->device, m->lane, s, p->name, e);
+    if (m->master && !flat)
+        ZF_ISSUE(m, copy_rows, e, .type = ZF_F32, .from = raised, .ld_from = q->cols, .to = m->master + at, .ld_to = ld, .rows = q->rows,
                  .cols = q->cols);
-    }
-    if (m->weights != m->master) {
-        void *to = zf_at(m, m->weights, at), *narrow = flat ? to : l->narrow;
-        ZF_ISSUE(m, cast, e, .type = m->dtype, .from_type = ZF_F32, .to = narrow, .from = from, .n = n);
-        if (!flat)
-            ZF_ISSUE(m, copy_rows, e, .type = m->dtype, .from = narrow, .ld_from = q->cols, .to = to, .ld_to = ld, .rows = q->rows,
-                     .cols = q->cols);
-    }
-    enum zf_status s = t->event_record(m->lane, l->placed[l->turn]);
-    return s ? zf_lane_refused(m->device, m->lane, s, p->name, e) : ZF_OK;
+    if (m->weights == m->master) return ZF_OK;
+    void *to = zf_at(m, m->weights, at), *narrow = flat ? to : l->narrow;
+    ZF_ISSUE(m, cast, e, .type = m->dtype, .from_type = ZF_F32, .to = narrow, .from = raised, .n = n);
+    if (!flat)
+        ZF_ISSUE(m, copy_rows, e, .type = m->dtype, .from = narrow, .ld_from = q->cols, .to = to, .ld_to = ld, .rows = q->rows,
+                 .cols = q->cols);
+    return ZF_OK;
 }
 
 static enum zf_status load_parameter(struct loader *l, const struct zf_param *p, struct zf_err *e)
@@ -182,7 +180,7 @@ static enum zf_status prepare(struct loader *l, struct zf_err *e)
     size_t largest = 0;
     for (size_t i = 0; i < p->count; i++)
         if (p->list[i].rows * p->list[i].cols > largest) largest = p->list[i].rows * p->list[i].cols;
-    l->wanted = least(PIECE, largest / 3 + 1); /* twice in fp32 and once in bf16, at most, is less than the tensor */
+    l->wanted = least(PIECE, largest / 4 + 1); /* three times in fp32 and once in bf16, at most, is less than the tensor */
     for (size_t i = 0; i < p->count; i++) {
         const struct piece q = piece_at(l, &p->list[i], 0);
         if (q.rows * q.cols > l->room) l->room = q.rows * q.cols;
@@ -193,6 +191,7 @@ static enum zf_status prepare(struct loader *l, struct zf_err *e)
         ZF_TRY(t->event_new(d, &l->placed[i], e));
         ZF_TRY(t->alloc(d, ZF_MEM_PINNED, ZF_TAG_OTHER, l->room * sizeof(float), &l->staging[i], e));
     }
+    ZF_TRY(t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_OTHER, l->room * sizeof(float), &l->raised, e));
     return l->m->weights == l->m->master ? ZF_OK
                                          : t->alloc(d, ZF_MEM_DEVICE, ZF_TAG_OTHER, l->room * zf_dtype_size(l->m->dtype), &l->narrow, e);
 }
@@ -211,6 +210,7 @@ enum zf_status zf_model_load(struct zf_model *m, const struct zf_hf *hf, const s
         t->event_free(l.placed[i]);
         t->free(m->device, l.staging[i]);
     }
+    t->free(m->device, l.raised);
     t->free(m->device, l.narrow);
     zf_pool_free(l.pool);
     if (hf) zf_hf_pages(hf, NULL, 0, true);

@@ -14,13 +14,14 @@
 struct zf_workspace;
 
 /* Told as work is issued: before_layer, before what uses its weights (forward; -1: the embeddings, layers: what follows the last layer);
- * after_layer, behind what completes its gradients for this micro-batch (backward; layers first, -1 last, a tied head's with it). Either may
- * be NULL. */
+ * after_layer, behind what completes its gradients for this micro-batch (backward; layers first, -1 last, a tied head's with it). Either
+ * may be NULL. */
 struct zf_model_hooks {
     void *ctx;
     enum zf_status (*before_layer)(void *ctx, int layer, struct zf_err *e);
     enum zf_status (*after_layer)(void *ctx, int layer, struct zf_err *e);
-    /* Where masters are that no longer lie in `master`: all of a parameter, [rows][cols], to host memory. NULL, or *elsewhere false: in `master`. */
+    /* Where masters are that no longer lie in `master`: all of a parameter, [rows][cols], to host memory. NULL, or *elsewhere false: in
+     * `master`. */
     enum zf_status (*masters)(void *ctx, const struct zf_param *p, float *out, bool *elsewhere, struct zf_err *e);
 };
 
@@ -101,16 +102,20 @@ enum zf_status zf_cache_append(struct zf_cache *c, const int32_t *ids, size_t co
 enum zf_status zf_model_export(const struct zf_model *m, const char *out, const json_t *config_json, const char *tokenizer_from,
                                struct zf_err *e);
 
-/* Rows first .. first+count of a parameter, in the checkpoint's layout, out of a flat block (weights, grad). scratch: as large as host;
- * both host memory that the device can write (pinned; on the host device any). Waits. */
-enum zf_status zf_model_fetch_rows(const struct zf_model *m, const float *block, const struct zf_param *p, size_t first, size_t count,
-                                   float *host, float *scratch, struct zf_err *e);
+/* Memory in which pieces of a parameter come to the host: bounded, whatever the model. */
+struct zf_pieces {
+    void *host, *turned; /* pinned */
+    void *device;
+    size_t floats; /* of each */
+};
+enum zf_status zf_pieces_open(struct zf_pieces *x, const struct zf_model *m, struct zf_err *e);
+void zf_pieces_close(struct zf_pieces *x, const struct zf_model *m);
 
-/* The same in pieces of bounded size, one after the other. pinned: 2 * zf_model_piece_floats. */
+/* A parameter, in the checkpoint's layout, out of a flat block of fp32 on the device (masters, grad), piece after piece. Waits. */
 typedef enum zf_status zf_model_piece(void *ctx, const float *x, size_t n, struct zf_err *e);
-size_t zf_model_piece_floats(const struct zf_params *p);
-enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, float *pinned,
+enum zf_status zf_model_each_piece(const struct zf_model *m, const float *block, const struct zf_param *p, const struct zf_pieces *x,
                                    zf_model_piece *take, void *ctx, struct zf_err *e);
+size_t zf_model_piece_floats(const struct zf_params *p);
 
 /* The shape the checkpoint has for a parameter; returns the rank. */
 size_t zf_param_file_shape(const struct zf_param *p, size_t shape[2]);

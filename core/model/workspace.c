@@ -207,6 +207,7 @@ enum zf_status zf_workspace_load(struct zf_model *m, struct zf_workspace *w, con
                  {w->position, b->position, b->tokens * sizeof *b->position},
                  {w->target, b->target, b->tokens * sizeof *b->target},
                  {w->segments, b->segments, b->segment_count * sizeof *b->segments}};
+    zf_segments_sum(b->segments, b->segment_count, &w->pairs, &w->keys);
     unsigned char *at = w->staging[turn];
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         memcpy(at, parts[i].from, parts[i].bytes);

@@ -56,6 +56,7 @@ struct zf_workspace {
 
     int32_t *ids, *position, *target; /* [R] on the device */
     struct zf_segment *segments;
+    double pairs, keys;         /* of the segments that were loaded last (zf_segments_sum) */
     unsigned char *staging[2];  /* pinned; a batch waits here for its copy */
     struct zf_event *staged[2]; /* the copy out of staging[i] is done */
     int turn;

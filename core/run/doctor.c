@@ -98,7 +98,7 @@ enum zf_status zf_doctor_run(struct zf_err *e)
     printf("%-14s %s\n", "processor", cpu);
     printf("%-14s %s\n", "host device", info.description);
     printf("%-14s %s%s\n", "products", info.products, info.bf16_products ? ", bf16 in hardware" : "");
-    zf_cores_print(stdout, zf_cores(), 0);
+    zf_cores_print(stdout, zf_cores(), 0, false);
     zf_memory_limits_read(&l, "/", 0);
     speed(d, info.threads, l.least);
     half_speed(l.least);

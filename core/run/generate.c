@@ -254,7 +254,7 @@ static enum zf_status run(struct job *j, FILE *out, struct zf_err *e)
     j->model.params = params;
     ZF_TRY(check_memory(j, room, e));
     zf_arena_free(&j->model.arena);
-    ZF_TRY(zf_device_open(&j->device, "host", &(struct zf_device_options){.threads = (int)g->threads}, e));
+    ZF_TRY(zf_device_open(&j->device, g->device, &(struct zf_device_options){.threads = (int)g->threads}, e));
     ZF_TRY(j->folder ? zf_model_open(&j->model, &config, &j->hf, 0, g->dtype, false, j->device, e)
                      : zf_model_open_blank(&j->model, &config, g->dtype, false, j->device, e));
     if (!j->folder) ZF_TRY(zf_saved_model_load(&j->saved, &j->model, e));

@@ -9,6 +9,7 @@
 #include <stdio.h>
 
 struct zf_generate {
+    const char *device; /* the backend's name */
     const char *model;  /* a Hugging Face folder, a checkpoint, or a run */
     const char *prompt; /* text, or NULL */
     const char *ids;    /* "1,2,3" instead of a prompt, or NULL */

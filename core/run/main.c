@@ -343,8 +343,24 @@ static enum zf_status log_table(struct zf_args *a, struct zf_err *e)
     return s;
 }
 
+/* --device of a command that computes; `auto` where it is not there. */
+static enum zf_status read_device(struct zf_args *a, const char **out, struct zf_err *e)
+{
+    const struct zf_option *row = &zf_option_table[ZF_OPT_device];
+    struct zf_device_choice choice;
+    const char *text;
+    size_t i = 0; /* auto is the first */
+    ZF_TRY(zf_args_value(a, "--device", &text, e));
+    while (text && i < ZF_DEVICE_SIM && strcmp(text, row->choices[i])) i++;
+    if (i == ZF_DEVICE_SIM) return zf_fail(e, ZF_USAGE, "--device", "`%s` is none of auto, host and cuda", text);
+    if (zf_setup_device(&choice, (enum zf_choice_device)i, e)) return zf_fail(e, e->code, "--device", "%s", e->message);
+    if (choice.ignored.code) zf_err_print("note", &choice.ignored);
+    *out = choice.name;
+    return ZF_OK;
+}
+
 /* --dtype of a command that computes; `fallback` where it is not there. */
-static enum zf_status read_dtype(struct zf_args *a, enum zf_choice_dtype fallback, enum zf_dtype *out, struct zf_err *e)
+static enum zf_status read_dtype(struct zf_args *a, enum zf_choice_dtype fallback, const char *device, enum zf_dtype *out, struct zf_err *e)
 {
     const struct zf_option *row = &zf_option_table[ZF_OPT_dtype];
     const char *text;
@@ -352,7 +368,7 @@ static enum zf_status read_dtype(struct zf_args *a, enum zf_choice_dtype fallbac
     size_t i = text ? 0 : (size_t)fallback;
     while (text && i < row->choice_count && strcmp(text, row->choices[i])) i++;
     if (i == row->choice_count) return zf_fail(e, ZF_USAGE, "--dtype", "`%s` is none of auto, bf16 and f32", text);
-    *out = zf_setup_dtype((enum zf_choice_dtype)i, NULL);
+    *out = zf_setup_dtype((enum zf_choice_dtype)i, device, NULL);
     return ZF_OK;
 }
 
@@ -361,7 +377,8 @@ static enum zf_status generate(struct zf_args *a, struct zf_err *e)
     struct zf_generate g = {.tokens = 128, .top_p = 1, .json = zf_args_flag(a, "--json"), .time = zf_args_flag(a, "--time")};
     ZF_TRY(zf_args_value(a, "--prompt", &g.prompt, e));
     ZF_TRY(zf_args_value(a, "--ids", &g.ids, e));
-    ZF_TRY(read_dtype(a, ZF_DTYPE_AUTO, &g.dtype, e));
+    ZF_TRY(read_device(a, &g.device, e));
+    ZF_TRY(read_dtype(a, ZF_DTYPE_AUTO, g.device, &g.dtype, e));
     ZF_TRY(zf_args_integer(a, "--tokens", 1, 1 << 24, &g.tokens, e));
     ZF_TRY(zf_args_integer(a, "--seed", 0, INT64_MAX, &g.seed, e));
     ZF_TRY(zf_args_integer(a, "--threads", 0, 4096, &g.threads, e));
@@ -377,7 +394,8 @@ static enum zf_status verify(struct zf_args *a, struct zf_err *e)
 {
     struct zf_verify v = {.tolerance = 1, .losses = zf_args_flag(a, "--losses")};
     int64_t threads = 0;
-    ZF_TRY(read_dtype(a, ZF_DTYPE_F32, &v.dtype, e));
+    ZF_TRY(read_device(a, &v.device, e));
+    ZF_TRY(read_dtype(a, ZF_DTYPE_F32, v.device, &v.dtype, e));
     ZF_TRY(zf_args_real(a, "--tolerance", 0, 1e12, &v.tolerance, e));
     ZF_TRY(zf_args_integer(a, "--threads", 0, 4096, &threads, e));
     ZF_TRY(zf_args_need(a, "MODEL (a folder)", &v.model, e));

@@ -18,7 +18,7 @@ static enum zf_status all_finite(void *ctx, const float *x, size_t n, struct zf_
 }
 
 /* The weights that an export would write: the masters, wherever they are. What cannot be looked at counts as finite. */
-static bool weights_finite(const struct zf_model *m, const struct zf_param *p, float *pinned)
+static bool weights_finite(const struct zf_model *m, const struct zf_param *p, const struct zf_pieces *x)
 {
     struct zf_err ignored;
     bool elsewhere = false, finite = true;
@@ -29,7 +29,7 @@ static bool weights_finite(const struct zf_model *m, const struct zf_param *p, f
             all_finite(&finite, all, p->rows * p->cols, &ignored);
         free(all);
     }
-    if (!elsewhere && block && zf_model_each_piece(m, block, p, pinned, all_finite, &finite, &ignored)) finite = true;
+    if (!elsewhere && block && zf_model_each_piece(m, block, p, x, all_finite, &finite, &ignored)) finite = true;
     return finite;
 }
 
@@ -38,13 +38,12 @@ static void find_tensor(struct zf_trainer *t, const struct zf_step_record *r, ch
 {
     const struct zf_params *p = &t->model.params;
     struct zf_err ignored;
-    void *pinned;
+    struct zf_pieces x;
     const char *kind = NULL;
     size_t i = 0;
     *out = 0;
-    if (t->device->type->alloc(t->device, ZF_MEM_PINNED, ZF_TAG_OTHER, 2 * zf_model_piece_floats(p) * sizeof(float), &pinned, &ignored))
-        return;
-    while (i < p->count && weights_finite(&t->model, &p->list[i], pinned)) i++;
+    if (zf_pieces_open(&x, &t->model, &ignored)) return;
+    while (i < p->count && weights_finite(&t->model, &p->list[i], &x)) i++;
     if (i < p->count) {
         kind = "weights";
     } else if (isfinite(r->loss)) {
@@ -52,7 +51,7 @@ static void find_tensor(struct zf_trainer *t, const struct zf_step_record *r, ch
         for (i = 0; i < p->count && (!known || isfinite(t->norm[i].squares));) i++;
         if (i < p->count) kind = "gradient";
     }
-    t->device->type->free(t->device, pinned);
+    zf_pieces_close(&x, &t->model);
     if (kind) snprintf(out, size, ", in the %s of %s", kind, p->list[i].name);
 }
 

@@ -70,15 +70,16 @@ static double adam_speed(const struct zf_trainer *t, struct zf_device *d)
     return zf_measure_adamw(d, n < MOST ? n : MOST, &speed, &ignored) ? 0 : speed;
 }
 
-/* Who works where, for the start line and for people. */
+/* Who works where, for the start line and for people. Beside a GPU all threads are the CPU half's. */
 static void record_threads(const struct zf_trainer *t, json_t *o, char *text, size_t size)
 {
     struct zf_device_info info, half;
     int loader = t->loader_processor;
-    bool busy = t->host && zf_policy_offloads(&t->pipeline.policy);
+    bool gpu = t->o->device == ZF_DEVICE_CUDA, busy = t->host && zf_policy_offloads(&t->pipeline.policy);
+    struct zf_device *pool = gpu ? t->host : t->device, *adams = busy ? t->host : pool;
     char rest[384] = "", speed[64] = "";
-    t->device->type->info(t->device, &info);
-    double adam = adam_speed(t, busy ? t->host : t->device);
+    pool->type->info(pool, &info);
+    double adam = adam_speed(t, adams);
     json_object_set_new(o, "threads", json_integer(info.threads));
     json_object_set_new(o, "pinned", json_boolean(info.pinned));
     json_object_set_new(o, "placement", json_string(info.placement));
@@ -87,7 +88,10 @@ static void record_threads(const struct zf_trainer *t, json_t *o, char *text, si
         json_object_set_new(
             o, "cpu_half",
             json_pack("{s:i s:b s:s s:b}", "threads", half.threads, "pinned", half.pinned, "placement", half.placement, "idle", !busy));
-        snprintf(rest, sizeof rest, "; the CPU half%s %d, %s", busy ? ":" : ", when it has work, takes", half.threads, half.placement);
+        if (gpu)
+            snprintf(rest, sizeof rest, ", for the CPU half%s", busy ? "" : ", when it has work");
+        else
+            snprintf(rest, sizeof rest, "; the CPU half%s %d, %s", busy ? ":" : ", when it has work, takes", half.threads, half.placement);
     }
     if (loader >= 0) {
         size_t n = strlen(rest);
@@ -149,10 +153,10 @@ void zf_record_start(struct zf_trainer *t)
                   t->o->batch_size, zf_plural((uint64_t)t->o->batch_size));
 }
 
-/* Bytes that the device's own memory would hold: all but what the CPU half keeps; the same with one device as with two. */
+/* Bytes that the device's own memory would hold: all but what the CPU half keeps; the same with one device of the host as with two. */
 static uint64_t device_bytes(const struct zf_trainer *t)
 {
-    struct zf_device *const devices[] = {t->device, t->host};
+    struct zf_device *const devices[] = {t->device, t->o->device == ZF_DEVICE_CUDA ? NULL : t->host};
     struct zf_device_info info;
     uint64_t sum = 0;
     for (int d = 0; d < 2 && devices[d]; d++) {

@@ -113,18 +113,43 @@ static enum zf_status from_folder(struct zf_setup *s, struct zf_err *e)
     return status;
 }
 
-enum zf_dtype zf_setup_dtype(enum zf_choice_dtype choice, bool *native)
+enum zf_status zf_setup_device(struct zf_device_choice *out, enum zf_choice_device wanted, struct zf_err *e)
 {
-    struct zf_device_info host;
-    zf_device_survey("host", &host);
-    if (native) *native = host.bf16_products;
-    return choice == ZF_DTYPE_BF16 || (choice == ZF_DTYPE_AUTO && host.bf16_products) ? ZF_BF16 : ZF_F32;
+    struct zf_device_info found;
+    struct zf_err why = {0};
+    bool any = wanted == ZF_DEVICE_AUTO;
+    const enum zf_choice_device first = any ? ZF_DEVICE_CUDA : wanted;
+    const char *name = zf_option_table[ZF_OPT_device].choices[first];
+    *out = (struct zf_device_choice){.device = first, .name = name};
+    enum zf_status s = zf_device_probe(&found, name, NULL, any ? &why : e);
+    if (!s || !any) return s;
+    *out = (struct zf_device_choice){.device = ZF_DEVICE_HOST, .name = zf_option_table[ZF_OPT_device].choices[ZF_DEVICE_HOST]};
+    if (found.description[0]) out->ignored = why;
+    return ZF_OK;
+}
+
+enum zf_dtype zf_setup_dtype(enum zf_choice_dtype choice, const char *device, bool *native)
+{
+    struct zf_device_info info;
+    zf_device_survey(device, &info);
+    if (native) *native = info.bf16_products;
+    return choice == ZF_DTYPE_BF16 || (choice == ZF_DTYPE_AUTO && info.bf16_products) ? ZF_BF16 : ZF_F32;
+}
+
+static void choose_device(struct zf_setup *s)
+{
+    struct zf_err *e = &s->no_device;
+    char place[600];
+    if (zf_setup_device(&s->device, s->o->device, e))
+        snprintf(e->where, sizeof e->where, "%s", zf_origin_text(&s->o->origin[ZF_OPT_device], "device", place, sizeof place));
+    else if (s->device.ignored.code)
+        zf_setup_note(s, "device", "there is a GPU, and it is not used: %s", s->device.ignored.message);
 }
 
 static void choose_dtype(struct zf_setup *s)
 {
     bool native;
-    s->dtype = zf_setup_dtype(s->o->dtype, &native);
+    s->dtype = zf_setup_dtype(s->o->dtype, s->device.name, &native);
     if (s->dtype == ZF_BF16 && !native)
         zf_setup_note(s, "dtype", "this processor does not multiply bf16 in hardware; bf16 saves memory here, and f32 is faster");
     if (s->dtype == ZF_F32 && s->o->stochastic_rounding)
@@ -134,6 +159,7 @@ static void choose_dtype(struct zf_setup *s)
 enum zf_status zf_setup_model(struct zf_setup *s, const struct zf_options *o, struct zf_err *e)
 {
     *s = (struct zf_setup){.o = o, .ranks = s->ranks, .neighbours = s->neighbours, .micro_batch = s->micro_batch};
+    choose_device(s);
     choose_dtype(s);
     ZF_TRY(o->path[0] ? from_folder(s, e) : from_scratch(s, e));
     ZF_TRY(zf_params_build(&s->params, &s->config, &s->arena, e));
@@ -386,6 +412,7 @@ static enum zf_status read_data(struct zf_setup *s, const volatile int *stop, st
 {
     const struct zf_options *o = s->o;
     size_t bytes = 0, longest = 0;
+    if (s->no_device.code && !s->rows_only) return *e = s->no_device, e->code;
     s->told = zf_clock();
     ZF_TRY(read_choices(s, e));
     ZF_TRY(read_template(&s->prompt, o->prompt_file, e));

@@ -17,8 +17,17 @@
 #include "core/pipeline/policy.h"
 #include "core/plan/memory.h"
 
+/* Where to compute, the option's `auto` resolved. */
+struct zf_device_choice {
+    enum zf_choice_device device;
+    const char *name;      /* of the backend */
+    struct zf_err ignored; /* why a GPU that is there is not used; code ZF_OK: there is none, or it is used */
+};
+
 struct zf_setup {
     const struct zf_options *o;
+    struct zf_device_choice device;
+    struct zf_err no_device; /* why that cannot be opened; code ZF_OK: it can. Who only looks at rows does not need it */
     struct zf_model_config config;
     struct zf_params params;             /* with `frozen` marked */
     enum zf_dtype dtype;                 /* of weights and activations: the option, `auto` resolved */
@@ -49,8 +58,11 @@ struct zf_setup {
     struct zf_arena arena;
 };
 
-/* The dtype that the option stands for on this machine; *native (may be NULL): the hardware multiplies bf16. */
-enum zf_dtype zf_setup_dtype(enum zf_choice_dtype choice, bool *native);
+/* The device that the option stands for on this machine: auto is a GPU that can be opened, else the host. ZF_USAGE: what was asked for by
+ * name cannot be opened. */
+enum zf_status zf_setup_device(struct zf_device_choice *out, enum zf_choice_device wanted, struct zf_err *e);
+/* The dtype that the option stands for on a device; *native (may be NULL): the hardware multiplies bf16. */
+enum zf_dtype zf_setup_dtype(enum zf_choice_dtype choice, const char *device, bool *native);
 
 enum zf_status zf_setup_model(struct zf_setup *s, const struct zf_options *o, struct zf_err *e);
 enum zf_status zf_setup_data(struct zf_setup *s, const volatile int *stop, struct zf_err *e);

@@ -122,7 +122,7 @@ static enum zf_status resolve(struct zf_options *o, const struct zf_setup *s, st
         bool wanted;
         const char *name, *value;
     } rows[] = {{o->strategy == ZF_STRATEGY_AUTO, "strategy", zf_option_table[ZF_OPT_strategy].choices[s->strategy]},
-                {o->device == ZF_DEVICE_AUTO, "device", "host"},
+                {o->device == ZF_DEVICE_AUTO, "device", s->device.name},
                 {o->dtype == ZF_DTYPE_AUTO, "dtype", dtype},
                 {o->bus_dtype == ZF_BUS_DTYPE_AUTO, "bus_dtype", dtype},
                 {!o->schedule_steps, "schedule_steps", number}};
@@ -190,15 +190,17 @@ static enum zf_status open_run(struct zf_trainer *t, const struct zf_run_identit
     return s;
 }
 
-/* Compute, the CPU half and the loader on cores of their own where there are enough. */
+/* Compute, the CPU half and the loader on cores of their own where there are enough. A GPU has a CPU half beside it in any case. */
 static enum zf_status open_devices(struct zf_trainer *t, struct zf_err *e)
 {
     int threads = (int)t->o->threads;
+    bool gpu = t->o->device == ZF_DEVICE_CUDA;
     const char *name = zf_option_table[ZF_OPT_device].choices[t->o->device];
     t->loader_processor = zf_cores_loader(zf_cores(), threads);
     ZF_TRY(zf_device_open(&t->device, name, &(struct zf_device_options){.threads = threads, .part = ZF_PART_COMPUTE}, e));
-    if (!zf_cores_apart(zf_cores(), threads)) return ZF_OK;
-    enum zf_status s = zf_device_open(&t->host, "host", &(struct zf_device_options){.threads = threads, .part = ZF_PART_CPU_HALF}, e);
+    if (!gpu && !zf_cores_apart(zf_cores(), threads)) return ZF_OK;
+    const struct zf_device_options half = {.threads = threads, .part = gpu ? ZF_PART_BESIDE_GPU : ZF_PART_CPU_HALF};
+    enum zf_status s = zf_device_open(&t->host, "host", &half, e);
     if (s && !*e->where) snprintf(e->where, sizeof e->where, "the CPU half's threads");
     return s;
 }

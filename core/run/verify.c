@@ -37,7 +37,8 @@ struct job {
     struct zf_pipeline pipeline;
     struct zf_batch batch;
     struct table table;
-    float *ours, *turned, *theirs; /* [largest tensor, or logits]; the first two pinned */
+    struct zf_pieces pieces;
+    float *ours, *theirs; /* [largest tensor, or logits] */
     size_t rows, length, missing;
 };
 
@@ -171,10 +172,23 @@ static enum zf_status golden_floats(struct job *j, const char *prefix, const cha
     return zf_st_floats(j->theirs, t, 0, n, e);
 }
 
+struct collector {
+    float *to;
+};
+
+static enum zf_status collect(void *ctx, const float *x, size_t n, struct zf_err *e)
+{
+    struct collector *c = ctx;
+    (void)e;
+    memcpy(c->to, x, n * sizeof *x);
+    c->to += n;
+    return ZF_OK;
+}
+
 /* A whole parameter of a flat block into j->ours. */
 static enum zf_status fetch(struct job *j, const float *block, const struct zf_param *p, struct zf_err *e)
 {
-    return zf_model_fetch_rows(&j->model, block, p, 0, p->transposed ? p->cols : p->rows, j->ours, j->turned, e);
+    return zf_model_each_piece(&j->model, block, p, &j->pieces, collect, &(struct collector){j->ours}, e);
 }
 
 static enum zf_status compare_logits(struct job *j, struct zf_err *e)
@@ -274,7 +288,7 @@ static enum zf_status compare(struct job *j, struct zf_err *e)
     ZF_TRY(zf_hf_open(&j->hf, j->v->model, e));
     ZF_TRY(zf_model_config_read(&config, j->hf.config, j->v->model, e));
     ZF_TRY(zf_st_open(&j->golden, j->v->golden, e));
-    ZF_TRY(zf_device_open(&j->device, "host", &(struct zf_device_options){.threads = j->v->threads}, e));
+    ZF_TRY(zf_device_open(&j->device, j->v->device, &(struct zf_device_options){.threads = j->v->threads}, e));
     ZF_TRY(zf_model_open(&j->model, &config, &j->hf, 0, j->v->dtype, true, j->device, e));
     ZF_TRY(make_batch(j, e));
     ZF_TRY(zf_model_reserve(&j->model, j->batch.tokens, j->length, ZF_KEEP_ALL, e));
@@ -287,11 +301,10 @@ static enum zf_status compare(struct job *j, struct zf_err *e)
         size_t n = j->model.params.list[i].rows * j->model.params.list[i].cols;
         if (n > largest) largest = n;
     }
-    void *pinned;
-    ZF_TRY(j->device->type->alloc(j->device, ZF_MEM_PINNED, ZF_TAG_OTHER, 2 * largest * sizeof *j->ours, &pinned, e));
-    j->ours = pinned;
-    j->turned = j->ours + largest;
-    if (!(j->theirs = malloc(largest * sizeof *j->theirs))) return zf_fail_memory(e, "the comparison");
+    ZF_TRY(zf_pieces_open(&j->pieces, &j->model, e));
+    j->ours = malloc(largest * sizeof *j->ours);
+    j->theirs = malloc(largest * sizeof *j->theirs);
+    if (!j->ours || !j->theirs) return zf_fail_memory(e, "the comparison");
 
     ZF_TRY(compare_logits(j, e));
     ZF_TRY(forward_backward(j, e));
@@ -327,15 +340,14 @@ enum zf_status zf_verify_run(const struct zf_verify *v, FILE *out, struct zf_err
     enum zf_status s = compare(&j, e);
     if (!s) s = report(&j, out, e);
     zf_pipeline_close(&j.pipeline);
+    if (j.pieces.floats) zf_pieces_close(&j.pieces, &j.model);
     zf_model_close(&j.model);
     zf_batch_free(&j.batch);
-    if (j.device) {
-        j.device->type->free(j.device, j.ours);
-        j.device->type->close(j.device);
-    }
+    if (j.device) j.device->type->close(j.device);
     zf_st_close(&j.golden);
     zf_hf_close(&j.hf);
     free(j.table.rows);
+    free(j.ours);
     free(j.theirs);
     return s;
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 
 struct zf_verify {
+    const char *device; /* the backend's name */
     const char *model, *golden;
     bool losses;
     enum zf_dtype dtype;

@@ -49,23 +49,27 @@ static enum zf_status open_once(struct library *l, void *table, struct zf_err *e
 }
 
 #define X(name) #name,
-static const char *const cublas_names[] = {ZF_CUBLAS_MAP(X)};
+static const char *const cublas_names[] = {ZF_CUBLAS_MAP(X)}, *const cublaslt_names[] = {ZF_CUBLASLT_MAP(X)};
 #ifdef ZF_NCCL
 static const char *const nccl_names[] = {ZF_NCCL_MAP(X)};
 #endif
 #undef X
 
+enum { CUBLAS_NAMES = sizeof cublas_names / sizeof *cublas_names };
+#define CUBLAS_LIBRARY(name, table) \
+    { \
+        .file = name ".so." TEXT(CUBLAS_VER_MAJOR), .without = "products on the GPU need cuBLAS", \
+        .package = "libcublas-" TEXT(CUBLAS_VER_MAJOR) "-" TEXT(CUBLAS_VER_MINOR), \
+        .version = TEXT(CUBLAS_VER_MAJOR) "." TEXT(CUBLAS_VER_MINOR), .names = table, .count = sizeof table / sizeof *table \
+    }
+
 enum zf_status zf_cuda_cublas(const struct zf_cublas **out, struct zf_err *e)
 {
     static struct zf_cublas table;
-    static struct library library = {.file = "libcublas.so." TEXT(CUBLAS_VER_MAJOR),
-                                     .without = "products on the GPU need cuBLAS",
-                                     .package = "libcublas-" TEXT(CUBLAS_VER_MAJOR) "-" TEXT(CUBLAS_VER_MINOR),
-                                     .version = TEXT(CUBLAS_VER_MAJOR) "." TEXT(CUBLAS_VER_MINOR),
-                                     .names = cublas_names,
-                                     .count = sizeof cublas_names / sizeof *cublas_names};
+    static struct library library = CUBLAS_LIBRARY("libcublas", cublas_names), lt = CUBLAS_LIBRARY("libcublasLt", cublaslt_names);
     *out = &table;
-    return open_once(&library, &table, e);
+    ZF_TRY(open_once(&library, &table, e));
+    return open_once(&lt, (void **)&table + CUBLAS_NAMES, e); /* its names come behind */
 }
 
 #ifdef ZF_NCCL

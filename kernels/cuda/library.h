@@ -5,20 +5,30 @@
 
 #include "core/base/err.h"
 
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #ifdef ZF_NCCL
 #include <nccl.h>
 #endif
 
-#define ZF_CUBLAS_MAP(X) X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasSetStream_v2) X(cublasGemmEx) X(cublasGetVersion_v2)
+/* clang-format off */
+#define ZF_CUBLAS_MAP(X) \
+    X(cublasCreate_v2) X(cublasDestroy_v2) X(cublasSetStream_v2) X(cublasSetWorkspace_v2) X(cublasGemmEx) X(cublasGetVersion_v2) \
+    X(cublasGetProperty)
+#define ZF_CUBLASLT_MAP(X) \
+    X(cublasLtCreate) X(cublasLtDestroy) X(cublasLtMatmulDescCreate) X(cublasLtMatmulDescDestroy) X(cublasLtMatmulDescSetAttribute) \
+    X(cublasLtMatrixLayoutCreate) X(cublasLtMatrixLayoutDestroy) X(cublasLtMatmulPreferenceCreate) X(cublasLtMatmulPreferenceDestroy) \
+    X(cublasLtMatmulPreferenceSetAttribute) X(cublasLtMatmulAlgoGetHeuristic) X(cublasLtMatmul)
+/* clang-format on */
 
 struct zf_cublas {
 #define X(name) __typeof__(name) *name;
     ZF_CUBLAS_MAP(X)
+    ZF_CUBLASLT_MAP(X)
 #undef X
 };
 
-/* These stay open until the process ends. ZF_IO: what is missing, and which package brings it. Any thread. */
+/* cuBLAS with cuBLASLt, and NCCL: they stay open until the process ends. ZF_IO: what is missing, and which package brings it. Any thread. */
 enum zf_status zf_cuda_cublas(const struct zf_cublas **out, struct zf_err *e);
 
 #ifdef ZF_NCCL

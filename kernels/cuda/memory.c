@@ -31,11 +31,8 @@ enum zf_status zf_cuda_alloc(struct zf_device *d, enum zf_memory_kind kind, enum
     cudaError_t code = b.pinned ? cudaHostAlloc(&b.data, room, cudaHostAllocDefault) : cudaMalloc(&b.data, room);
     if (code == cudaSuccess && b.pinned) memset(b.data, 0, room);
     if (code == cudaSuccess && !b.pinned) code = cudaMemset(b.data, 0, room);
-<<<<<<< HEAD
-    if (code == cudaSuccess && !b.pinned) code = cudaStreamSynchronize(0); /* lanes do not wait for that stream: it could erase their work */
-=======
-    if (code == cudaSuccess && !b.pinned) code = cudaStreamSynchronize(NULL); /* lanes do not wait for that stream */
->>>>>>> ranks
+    if (code == cudaSuccess && !b.pinned)
+        code = cudaStreamSynchronize(0); /* lanes do not wait for that stream: it could erase their work */
     if (code != cudaSuccess) {
         cudaGetLastError(); /* no memory is no broken device */
         return zf_fail(e, ZF_MEMORY, NULL, "CUDA refused %zu bytes of %s memory (%zu bytes are in use): %s", bytes,

@@ -149,9 +149,10 @@ void zf_cores_share(int rank, int ranks)
     zf_core_map_share(&here.map, rank, ranks);
 }
 
-static enum zf_core_use use_of(int i)
+static enum zf_core_use use_of(int i, enum zf_core_split split)
 {
-    return i % CPU_HALF_EVERY == CPU_HALF_EVERY - 1 ? ZF_CORES_CPU_HALF : i ? ZF_CORES_COMPUTE : ZF_CORES_LOADER;
+    bool half = split == ZF_CORES_BESIDE_GPU ? i > 1 : i % CPU_HALF_EVERY == CPU_HALF_EVERY - 1;
+    return half ? ZF_CORES_CPU_HALF : i ? ZF_CORES_COMPUTE : ZF_CORES_LOADER;
 }
 
 bool zf_cores_apart(const struct zf_core_map *map, int threads)
@@ -159,13 +160,13 @@ bool zf_cores_apart(const struct zf_core_map *map, int threads)
     return map->count >= APART_FROM && (!threads || threads >= APART_FROM);
 }
 
-int zf_cores_for(const struct zf_core_map *map, int threads, enum zf_core_use use, bool lanes, int index[ZF_CORES_MAX])
+int zf_cores_for(const struct zf_core_map *map, int threads, enum zf_core_use use, enum zf_core_split split, int index[ZF_CORES_MAX])
 {
     int n = 0;
-    bool all = !lanes || !zf_cores_apart(map, threads);
+    bool all = split == ZF_CORES_TOGETHER || !zf_cores_apart(map, threads);
     if (!threads) threads = map->count;
     for (int i = 0; i < threads && i < ZF_CORES_MAX; i++)
-        if (all || use_of(i) == use) index[n++] = i;
+        if (all || use_of(i, split) == use) index[n++] = i;
     return n;
 }
 
@@ -173,7 +174,7 @@ int zf_cores_loader(const struct zf_core_map *map, int threads)
 {
     int index[ZF_CORES_MAX];
     if (!zf_cores_apart(map, threads) || zf_cores_loose(map, threads ? threads : map->count, map->count)) return -1;
-    zf_cores_for(map, threads, ZF_CORES_LOADER, true, index);
+    zf_cores_for(map, threads, ZF_CORES_LOADER, ZF_CORES_APART, index); /* the same beside a GPU */
     return map->core[index[0]].processor;
 }
 
@@ -233,25 +234,25 @@ static void print_nodes(FILE *to, const struct zf_core_map *map)
     }
 }
 
-static void print_uses(FILE *to, const struct zf_core_map *map, int threads, bool loose)
+static void print_uses(FILE *to, const struct zf_core_map *map, int threads, bool gpu, bool loose)
 {
-    static const char *const names[ZF_CORE_USES] = {"compute", "CPU half", "loader"};
+    const char *const names[ZF_CORE_USES] = {gpu ? "issuing" : "compute", "CPU half", "loader"};
     int index[ZF_CORES_MAX];
     char text[256];
     fprintf(to, "%-14s ", "lanes");
     for (int use = 0; use < ZF_CORE_USES; use++) {
-        int n = zf_cores_for(map, threads, (enum zf_core_use)use, true, index);
+        int n = zf_cores_for(map, threads, (enum zf_core_use)use, gpu ? ZF_CORES_BESIDE_GPU : ZF_CORES_APART, index);
         fprintf(to, "%s%s %s", use ? ", " : "", names[use], zf_cores_text(map, index, n, text, sizeof text));
     }
     if (zf_cores_apart(map, threads))
-        fprintf(to, " (gpu_only: compute has all%s)\n", loose ? "; as many threads each, not pinned" : "");
+        fprintf(to, " (%s%s)\n", gpu ? "the GPU computes" : "gpu_only: compute has all", loose ? "; as many threads each, not pinned" : "");
     else
         fprintf(to, " (shared: fewer than four %s)\n", map->count < APART_FROM ? "cores" : "threads");
 }
 
-void zf_cores_print(FILE *to, const struct zf_core_map *map, int threads)
+void zf_cores_print(FILE *to, const struct zf_core_map *map, int threads, bool gpu)
 {
-    int index[ZF_CORES_MAX], n = zf_cores_for(map, threads, ZF_CORES_COMPUTE, false, index);
+    int index[ZF_CORES_MAX], n = zf_cores_for(map, threads, ZF_CORES_COMPUTE, ZF_CORES_TOGETHER, index);
     char text[256];
     const char *loose = zf_cores_loose(map, n, map->count);
     fprintf(to, "%-14s %d physical, %d processor%s in the affinity mask, %d NUMA node%s", "cores", map->cores, map->processors,
@@ -264,5 +265,5 @@ void zf_cores_print(FILE *to, const struct zf_core_map *map, int threads)
     else
         fprintf(to, "%-14s %d, pinned to processor%s %s\n", "threads", n, n == 1 ? "" : "s",
                 zf_cores_text(map, index, n, text, sizeof text));
-    print_uses(to, map, threads, loose);
+    print_uses(to, map, threads, gpu, loose);
 }

@@ -85,12 +85,16 @@ static void host_close(struct zf_device *d)
 static int choose_cores(struct zf_host *h, int threads)
 {
     const struct zf_core_map *map = zf_cores();
+    static const enum zf_core_split splits[] = {[ZF_PART_ALL] = ZF_CORES_TOGETHER,
+                                                [ZF_PART_COMPUTE] = ZF_CORES_APART,
+                                                [ZF_PART_CPU_HALF] = ZF_CORES_APART,
+                                                [ZF_PART_BESIDE_GPU] = ZF_CORES_BESIDE_GPU};
     bool apart = h->part != ZF_PART_ALL && zf_cores_apart(map, threads);
-    int n = zf_cores_for(map, threads, h->part == ZF_PART_CPU_HALF ? ZF_CORES_CPU_HALF : ZF_CORES_COMPUTE, apart, h->core);
+    int n = zf_cores_for(map, threads, zf_host_half(h) ? ZF_CORES_CPU_HALF : ZF_CORES_COMPUTE, splits[h->part], h->core);
     h->shared = n;
     if (!apart || h->part != ZF_PART_COMPUTE) return n;
-    n += zf_cores_for(map, threads, ZF_CORES_CPU_HALF, true, h->core + n);
-    return n + zf_cores_for(map, threads, ZF_CORES_LOADER, true, h->core + n);
+    n += zf_cores_for(map, threads, ZF_CORES_CPU_HALF, ZF_CORES_APART, h->core + n);
+    return n + zf_cores_for(map, threads, ZF_CORES_LOADER, ZF_CORES_APART, h->core + n);
 }
 
 /* Threads on cores of their own, where that helps; else the system places them. threads: of all parts. */
@@ -134,7 +138,7 @@ static enum zf_status host_open(struct zf_device **out, const struct zf_device_o
     h->part = o->part;
     enum zf_status s = zf_pool_new(&h->pool, choose_cores(h, o->threads), e);
     if (!s) {
-        zf_pool_name(h->pool, h->part == ZF_PART_CPU_HALF ? "cpu worker" : "compute worker");
+        zf_pool_name(h->pool, zf_host_half(h) ? "cpu worker" : "compute worker");
         place(h, o->threads);
         host_share(&h->head, true);
     }
@@ -215,6 +219,8 @@ const struct zf_device_type zf_host_device = {
     .event_record = zf_host_event_record,
     .event_wait = zf_host_event_wait,
     .event_sync = zf_host_event_sync,
+    .event_hold = zf_host_event_hold,
+    .event_await = zf_host_event_await,
     .copy = zf_host_copy,
     .copy_list = zf_host_copy_list,
     .fill = zf_host_fill,

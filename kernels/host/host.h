@@ -8,6 +8,7 @@
 #include "core/base/pool.h"
 #include "kernels/cores.h"
 #include "kernels/host/path.h"
+#include "kernels/queue.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -43,88 +44,10 @@ struct zf_host {
     size_t bytes[ZF_MEM_TAGS], total, peak;
 };
 
-/* The arguments of any op, and of the work that is no op. */
-struct zf_host_copy_args {
-    void *to;
-    const void *from;
-    size_t bytes;
-};
-struct zf_host_copy_list_args {
-    const struct zf_copy *list;
-    size_t count;
-};
-struct zf_host_fill_args {
-    void *to;
-    size_t bytes;
-    int byte;
-};
-struct zf_host_call_args {
-    void (*body)(void *ctx);
-    void *ctx;
-};
-struct zf_host_fail_args {
-    enum zf_status code;
-    char message[192];
-};
-struct zf_host_event_args {
-    struct zf_event *event;
-    uint64_t ticket;
-};
-union zf_host_args {
-#define ZF_OP(name) struct zf_##name##_args name;
-#include "kernels/ops.def"
-#undef ZF_OP
-    struct zf_host_copy_args copy;
-    struct zf_host_copy_list_args copy_list;
-    struct zf_host_fill_args fill;
-    struct zf_host_call_args call;
-    struct zf_host_fail_args fail;
-    struct zf_host_event_args event;
-};
-
-/* Kinds of work, for the account of a lane's time. */
-enum zf_host_op {
-    ZF_HOST_OTHER,
-#define ZF_OP(name) ZF_HOST_##name,
-#include "kernels/ops.def"
-#undef ZF_OP
-    ZF_HOST_copy,
-    ZF_HOST_copy_list,
-    ZF_HOST_fill,
-    ZF_HOST_call,
-    ZF_HOST_OPS
-};
-
-/* What a lane does, one at a time, on its own thread. */
-struct zf_host_work {
-    enum zf_status (*run)(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e);
-    bool always; /* done even after an error (events: somebody waits for them) */
-    bool waits;  /* its time is waiting */
-    enum zf_host_op kind;
-};
-
-/* account.c: where a lane's time goes */
-struct zf_host_usage {
-    uint64_t calls;
-    double seconds, flops, bytes;
-};
-struct zf_host_account {
-    pthread_mutex_t lock; /* over all of it */
-    double busy, waited;
-    struct zf_host_usage used[ZF_PHASES][ZF_HOST_OPS];
-    struct zf_span *ring; /* [room], count from first on */
-    size_t room, first, count;
-    uint64_t dropped;
-};
-void zf_host_account_init(struct zf_host_account *a);
-void zf_host_account_free(struct zf_host_account *a);
-void zf_host_account_work(struct zf_host_account *a, enum zf_host_op op, const union zf_host_args *args, const struct zf_span *s);
-void zf_host_account_wait(struct zf_host_account *a, const struct zf_span *s);
-double zf_host_account_busy(struct zf_host_account *a);
-double zf_host_account_waited(struct zf_host_account *a);
-size_t zf_host_account_rows(struct zf_host_account *a, struct zf_profile_row *out, size_t room);
-enum zf_status zf_host_account_watch(struct zf_host_account *a, size_t room, struct zf_err *e);
-size_t zf_host_account_take(struct zf_host_account *a, struct zf_span *out, size_t room, uint64_t *dropped);
+static inline bool zf_host_half(const struct zf_host *h)
+{
+    return h->part == ZF_PART_CPU_HALF || h->part == ZF_PART_BESIDE_GPU;
+}
 
 /* lane.c */
 enum zf_status zf_host_lane_new(struct zf_device *d, const char *name, struct zf_lane **out, struct zf_err *e);
@@ -136,8 +59,9 @@ double zf_host_lane_waited(struct zf_lane *l);
 enum zf_status zf_host_lane_watch(struct zf_lane *l, size_t room, struct zf_err *e);
 size_t zf_host_lane_take(struct zf_lane *l, struct zf_span *out, size_t room, uint64_t *dropped);
 struct zf_host *zf_host_of(struct zf_lane *l);
+struct zf_queue *zf_host_queue(struct zf_lane *l);
 /* Copies `size` bytes of args behind what the lane has to do. A full lane makes the caller wait. */
-enum zf_status zf_host_issue(struct zf_lane *l, const struct zf_host_work *work, const void *args, size_t size);
+enum zf_status zf_host_issue(struct zf_lane *l, const struct zf_work *work, const void *args, size_t size);
 /* From inside work: tasks 0..n-1, on the pool if there is more than one. */
 void zf_host_parallel(struct zf_lane *l, size_t tasks, void (*task)(void *ctx, size_t index), void *ctx);
 /* From inside work: memory of any content, until the lane's next work. NULL: there is none. */
@@ -148,19 +72,14 @@ void zf_host_run_kernel(struct zf_lane *l, const struct zf_host_kernel *k, const
 void zf_host_lane_phase(struct zf_lane *l, enum zf_phase phase);
 size_t zf_host_lane_profile(struct zf_lane *l, struct zf_profile_row *out, size_t room);
 
-/* profile.c */
-struct zf_host_cost {
-    double flops, bytes;
-};
-struct zf_host_cost zf_host_cost(enum zf_host_op op, const union zf_host_args *a);
-const char *zf_host_op_name(enum zf_host_op op);
-
 /* event.c */
 enum zf_status zf_host_event_new(struct zf_device *d, struct zf_event **out, struct zf_err *e);
 void zf_host_event_free(struct zf_event *v);
 enum zf_status zf_host_event_record(struct zf_lane *l, struct zf_event *v);
 enum zf_status zf_host_event_wait(struct zf_lane *l, struct zf_event *v);
 enum zf_status zf_host_event_sync(struct zf_event *v, struct zf_err *e);
+uint64_t zf_host_event_hold(struct zf_event *v);
+void zf_host_event_await(struct zf_event *v, uint64_t ticket);
 
 /* issue.c: checks, then zf_host_issue */
 extern const struct zf_ops zf_host_ops;
@@ -175,7 +94,7 @@ enum zf_status zf_host_alloc(struct zf_device *d, enum zf_memory_kind kind, enum
 void zf_host_free(struct zf_device *d, void *p);
 
 /* matmul.c; library: its name, version and what it dispatches to */
-enum zf_status zf_host_matmul_run(struct zf_lane *l, const union zf_host_args *a, struct zf_err *e);
+enum zf_status zf_host_matmul_run(struct zf_lane *l, const union zf_work_args *a, struct zf_err *e);
 void zf_host_matmul_library(char *text, size_t size, bool *bf16);
 
 /* matmul_bf16.c: what products of bf16 keep (primitives, scratch memory), one a device; a product: 0 or a status of oneDNN */

@@ -164,7 +164,7 @@ static int multiply_f32(struct zf_lane *l, const struct zf_matmul_args *a)
     return atomic_load(&job.status);
 }
 
-enum zf_status zf_host_matmul_run(struct zf_lane *l, const union zf_host_args *args, struct zf_err *e)
+enum zf_status zf_host_matmul_run(struct zf_lane *l, const union zf_work_args *args, struct zf_err *e)
 {
     const struct zf_matmul_args *a = &args->matmul;
     int status = (a->m <= FEW && a->k ? multiply_few : a->type == ZF_BF16 ? zf_host_matmul_bf16 : multiply_f32)(l, a);

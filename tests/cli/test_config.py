@@ -121,7 +121,6 @@ def test_what_this_version_has_not_is_refused_by_name(folder):
     h.text_file(folder)
     for change, word in (
         ({"zenflow": {"strategy": "selected_only", "topk_ratio": 0}}, "topk_ratio"),
-        ({"run": {"device": "cuda"}}, "cuda"),
         ({"run": {"device": "sim"}}, "sim"),
     ):
         expect(word in h.run(h.cfg(folder, **change), "--plain", code=2).stderr, word)

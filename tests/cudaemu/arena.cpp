@@ -38,9 +38,10 @@ static void on_fault(int number, siginfo_t *info, void *context)
     }
     (void)context;
     size_t size = 0, offset = 0;
+    int device;
     char text[256];
     void *frames[64];
-    if (emu_allocation_of(at, &size, &offset))
+    if (emu_allocation_of(at, &size, &offset, &device))
         snprintf(text, sizeof text, "cudaemu: host code touched device memory at %p, byte %zu of an allocation of %zu bytes\n", (void *)at,
                  offset, size);
     else

@@ -131,14 +131,33 @@ cudaError_t emu_submit_host(cudaStream_t s, std::function<void()> fn); /* the sa
 int emu_stream_device(cudaStream_t s);                                 /* -1: there is no such stream */
 cudaError_t emu_sync_stream(cudaStream_t s);
 cudaError_t emu_sync_device(int device); /* -1: all devices */
+/* What is certain to be done before the next operation of a stream, or before anything the host issues: operations of each stream, by its
+ * number. It follows from the calls alone, never from timing. Streams beyond the first ones are not followed. */
+enum { CLOCK_STREAMS = 256 };
+struct Clock {
+    int done[CLOCK_STREAMS];
+};
+struct StreamPlace { /* the last operation that was issued into a stream */
+    int stream = -1, count = 0;
+};
+StreamPlace emu_place(cudaStream_t s);
+bool emu_is_ordered(const StreamPlace &before, cudaStream_t s); /* whether what is issued into s now runs after it */
 /* grid.cpp: run a whole grid on the calling thread (and those of further SMs); returns when it is done. */
 cudaError_t emu_run_grid(dim3 grid, dim3 block, size_t smem, const void *kernel, const std::function<void()> &body, int shared_static);
+
+/* grid.cpp: the block that the calling thread executes; false: none. */
+struct EmuBlock {
+    const void *kernel;
+    uint64_t launch, number;
+};
+bool emu_block(EmuBlock *out);
+bool emu_is_shared(const void *p); /* memory of that block */
 
 /* ------------------------------------------------------------------ memory of devices: arena.cpp, memory.cpp */
 
 void *emu_take(size_t n); /* NULL: there is none */
 void emu_give(void *p, size_t n);
-bool emu_allocation_of(const void *p, size_t *size, size_t *offset);
+bool emu_allocation_of(const void *p, size_t *size, size_t *offset, int *device); /* device -1: pinned */
 struct DeviceAccess { /* while it lives the calling thread may touch device memory */
     DeviceAccess();
     ~DeviceAccess();

@@ -59,6 +59,7 @@ static void new_dynamic_shared(SM *s, size_t bytes)
         s->dyn = (unsigned char *)aligned_alloc(128, (bytes + 127) & ~127ul);
         s->dyn_capacity = bytes;
     }
+    s->dyn_size = bytes;
     if (bytes) memset(s->dyn, 0xFF, bytes); /* NaN in every float format */
 }
 
@@ -127,6 +128,8 @@ static void run_share(Grid *g, int id)
     gridDim = {g->grid.x, g->grid.y, g->grid.z};
     SharedArrays shared{(uintptr_t)g->kernel, nullptr, 0};
     if (!in_asan()) dl_iterate_phdr(find_shared, &shared);
+    s->arrays = (unsigned char *)shared.data, s->arrays_size = shared.data ? shared.size : 0;
+    s->kernel = g->kernel, s->launch = g->number;
 
     uint64_t nblocks = (uint64_t)g->grid.x * g->grid.y * g->grid.z;
     std::vector<uint64_t> mine;
@@ -137,12 +140,29 @@ static void run_share(Grid *g, int id)
     for (uint64_t i : mine) {
         if (g->failed.load()) break;
         blockIdx = {(unsigned)(i % g->grid.x), (unsigned)(i / g->grid.x % g->grid.y), (unsigned)(i / g->grid.x / g->grid.y)};
+        s->block = i;
         new_dynamic_shared(s, g->smem);
         if (shared.data) memset(shared.data, 0xFF, shared.size);
         if (!emu_run_block(s)) g->failed.store(1);
     }
     hb_release(&g->hb_done);
     emu_sm = outer;
+}
+
+bool emu_block(EmuBlock *out)
+{
+    SM *s = emu_sm;
+    if (!s || s->current < 0) return false;
+    *out = EmuBlock{s->kernel, s->launch, s->block};
+    return true;
+}
+
+bool emu_is_shared(const void *p)
+{
+    SM *s = emu_sm;
+    const unsigned char *at = (const unsigned char *)p;
+    if (!s) return false;
+    return (at >= s->dyn && at < s->dyn + s->dyn_size) || (at >= s->arrays && at < s->arrays + s->arrays_size);
 }
 
 /* An OS thread for each SM after the first; kept for the life of the stream's worker thread. */

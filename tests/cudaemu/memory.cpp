@@ -45,13 +45,13 @@ static Kind classify(const void *p, size_t n, const char *what)
     return it->second.device < 0 ? PINNED : DEVICE;
 }
 
-bool emu_allocation_of(const void *p, size_t *size, size_t *offset)
+bool emu_allocation_of(const void *p, size_t *size, size_t *offset, int *device)
 {
     Guard g(memory_lock);
     auto it = allocations().upper_bound((uintptr_t)p);
     if (it == allocations().begin()) return false;
     --it;
-    *size = it->second.size, *offset = (uintptr_t)p - it->first;
+    *size = it->second.size, *offset = (uintptr_t)p - it->first, *device = it->second.device;
     return *offset < *size;
 }
 
@@ -120,27 +120,17 @@ static bool forget(void *p, Owner owner, Allocation *was)
     return true;
 }
 
-<<<<<<< HEAD
 static cudaError_t release(void *p, Owner owner)
-{ /* waits for all streams, as the driver does */
+{ /* waits for all streams of the device, as the driver does; other ranks in the process may wait for us */
     Allocation was;
     if (!p) return emu_set_error(emu_sticky());
-    emu_sync_device(-1);
+    emu_sync_device(emu_device());
     if (!forget(p, owner, &was)) return emu_set_error(cudaErrorInvalidValue);
     if (owner == OF_DEVICE)
         emu_give(p, was.size);
     else
         free(p);
     return emu_set_error(emu_sticky());
-=======
-static cudaError_t release(void *p, bool device)
-{ /* waits for all streams of the device, as the driver does */
-    if (!p) return cudaSuccess;
-    emu_sync_device(emu_device());
-    if (!forget(p, device)) return emu_set_error(cudaErrorInvalidValue);
-    free(p);
-    return cudaSuccess;
->>>>>>> ranks
 }
 
 extern "C" {
@@ -202,7 +192,7 @@ cudaError_t cudaHostUnregister(void *p)
 {
     ENTER(cudaHostUnregister);
     Allocation was;
-    emu_sync_device(-1);
+    emu_sync_device(emu_device());
     return emu_set_error(forget(p, REGISTERED, &was) ? emu_sticky() : cudaErrorHostMemoryNotRegistered);
 }
 }

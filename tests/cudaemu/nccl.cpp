@@ -2,9 +2,11 @@
  *
  * Every rank writes a chunk of its data on the board, waits, reads what it needs, waits. Reductions
  * add in rank order in f32 (bf16, f16) or the type itself, rounding once. Ranks that disagree on a
- * collective, or one that never comes, end in an asynchronous error; a real NCCL would hang.
+ * collective, or one that never comes, end in an asynchronous error; a real NCCL would hang. Every argument is checked against the
+ * documentation.
  */
 #include "emu.h"
+#include "vendor.h"
 #include <nccl.h>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
@@ -14,27 +16,75 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <memory>
 #include <thread>
 #include <vector>
 
 enum { MAX_RANKS = 16, CHUNK = 1 << 20 };
 enum Kind { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER, BROADCAST, REDUCE };
 
+static const char *const kind_name[] = {"ncclAllReduce", "ncclReduceScatter", "ncclAllGather", "ncclBroadcast", "ncclReduce"};
+
 struct Call { /* compared between the ranks byte by byte: zero the padding */
     int kind, type, reduction, root;
     size_t count;
 };
 struct Board {
-    std::atomic<int> joined, arrived, generation;
+    std::atomic<int> arrived, generation, nranks, broken;
+    std::atomic<int> taken[MAX_RANKS]; /* who is that rank: its process */
+    int device[MAX_RANKS];
     Call call[MAX_RANKS];
     char slot[MAX_RANKS][CHUNK];
 };
+enum Life { ALIVE, FINALIZED, ABORTED };
 struct ncclComm {
     Board *board;
-    int rank, nranks;
-    std::atomic<int> error{0}, aborted{0};
-    ncclComm *next = nullptr; /* of those that were aborted */
+    int rank, nranks, device;
+    std::atomic<int> error{0}, life{ALIVE};
+    StreamPlace last; /* of its collectives */
+    ~ncclComm()
+    {
+        munmap(board, sizeof(Board));
+    }
 };
+
+/* Communicators that exist. What is still in a stream keeps its own alive. */
+typedef std::shared_ptr<ncclComm> CommRef;
+static Lock comms_lock;
+static std::vector<CommRef> &comms()
+{
+    static auto *v = [] {
+        auto *x = new std::vector<CommRef>();
+        x->reserve(1024);
+        return x;
+    }();
+    return *v;
+}
+
+static CommRef find_comm(const char *call, ncclComm_t c)
+{
+    CommRef found;
+    {
+        Guard g(comms_lock);
+        for (auto &x : comms())
+            if (x.get() == c) found = x;
+    }
+    if (!found) emu_refuse(call, "comm", "one that was made and not destroyed or aborted", "%s", c ? "not one of these" : "NULL");
+    return found;
+}
+
+static CommRef forget_comm(const char *call, ncclComm_t c)
+{
+    CommRef found = find_comm(call, c);
+    Guard g(comms_lock);
+    for (auto &x : comms())
+        if (found && x == found) {
+            x.swap(comms().back());
+            break;
+        }
+    if (found) comms().pop_back();
+    return found;
+}
 
 /* ------------------------------------------------------------------ barrier of the ranks */
 
@@ -50,7 +100,7 @@ static bool barrier(ncclComm *c)
     }
     timespec tenth{0, 100000000};
     for (long left = emu_env("CUDAEMU_NCCL_TIMEOUT_S", 60) * 10; b->generation.load() == g; left--) {
-        if (left <= 0 || c->aborted.load()) return false;
+        if (left <= 0 || c->life.load() == ABORTED || b->broken.load()) return false;
         syscall(SYS_futex, &b->generation, FUTEX_WAIT, g, &tenth, nullptr, 0);
     }
     return true;
@@ -146,8 +196,15 @@ static void run(ncclComm *c, Call call, const char *send, char *recv)
     if (!barrier(c)) return fail("a collective timed out waiting for the other ranks");
     for (int r = 0; r < c->nranks; r++)
         if (memcmp(&b->call[r], &call, sizeof call)) {
+            char text[200];
+            const Call other = b->call[r];
+            snprintf(
+                text, sizeof text,
+                "ranks disagree on the collective: %s, %zu of type %d, op %d, root %d here; %s, %zu of type %d, op %d, root %d in rank %d",
+                kind_name[call.kind], call.count, call.type, call.reduction, call.root, kind_name[other.kind], other.count, other.type,
+                other.reduction, other.root, r);
             barrier(c);
-            return fail("ranks disagree on the collective (op, count, type, reduction or root)");
+            return fail(text);
         }
 
     size_t total = call.kind == REDUCE_SCATTER ? n * (size_t)c->nranks : n, step = CHUNK / w;
@@ -187,18 +244,102 @@ static void run(ncclComm *c, Call call, const char *send, char *recv)
 typedef std::function<ncclResult_t()> Deferred;
 static __thread int group_depth;
 static __thread std::vector<Deferred> *deferred;
+static std::atomic<int> joined_badly;              /* what one of them said */
 static __thread std::vector<std::thread> *joining; /* communicators being made by this group */
 
-static ncclResult_t collective(Kind kind, const void *send, void *recv, size_t n, ncclDataType_t t, int reduction, int root, ncclComm_t c,
-                               cudaStream_t s)
+/* ---- what is checked of a collective ---- */
+
+struct Buffers {
+    const char *send, *recv;
+    size_t send_bytes, recv_bytes; /* 0: this rank has no such buffer */
+    ptrdiff_t in_place;            /* of recv from send, where both may be the same memory */
+};
+
+static Buffers buffers(const ncclComm *c, const Call &x, const void *send, void *recv)
 {
-    if (!c || !width(t)) return ncclInvalidArgument;
-    if (!n) return ncclSuccess;
+    size_t one = x.count * width((ncclDataType_t)x.type), all = one * (size_t)c->nranks;
+    bool root = c->rank == x.root;
+    ptrdiff_t share = (ptrdiff_t)one * c->rank;
+    Buffers b = {(const char *)send, (const char *)recv, one, one, 0};
+    switch (x.kind) {
+    case ALL_GATHER: b.recv_bytes = all, b.in_place = -share; break;
+    case REDUCE_SCATTER: b.send_bytes = all, b.in_place = share; break;
+    case BROADCAST: b.send_bytes = root ? one : 0; break;
+    case REDUCE: b.recv_bytes = root ? one : 0; break;
+    }
+    return b;
+}
+
+static bool check_buffer(const char *call, const char *name, const void *p, size_t bytes, size_t align, int device)
+{
+    size_t size, offset;
+    int owner;
+    if (!bytes) return true;
+    if (!p || !emu_allocation_of(p, &size, &offset, &owner)) {
+        emu_refuse(call, name, "memory that the device can reach", "%s", p ? "ordinary host memory" : "NULL");
+        return false;
+    }
+    if ((uintptr_t)p % align) {
+        emu_refuse(call, name, "a pointer that is aligned to its elements", "%p; the elements have %zu bytes", p, align);
+        return false;
+    }
+    return emu_check_memory(call, name, p, bytes, device);
+}
+
+static bool check_buffers(const char *call, const ncclComm *c, const Call &x, const void *send, void *recv)
+{
+    Buffers b = buffers(c, x, send, recv);
+    size_t align = width((ncclDataType_t)x.type);
+    if (!check_buffer(call, "sendbuff", b.send, b.send_bytes, align, c->device)) return false;
+    if (!check_buffer(call, "recvbuff", b.recv, b.recv_bytes, align, c->device)) return false;
+    if (!b.send_bytes || !b.recv_bytes) return true;
+    bool apart = b.send + b.send_bytes <= b.recv || b.recv + b.recv_bytes <= b.send;
+    if (apart || b.recv - b.send == b.in_place) return true;
+    emu_refuse(call, "recvbuff", "that the buffers are apart, or in place: its offset from sendbuff is as documented",
+               "%td bytes from sendbuff; in place it is %td in this rank", b.recv - b.send, b.in_place);
+    return false;
+}
+
+static bool check_collective(const char *call, const ncclComm *c, const Call &x, cudaStream_t s)
+{
+    const struct {
+        const char *name, *asks;
+        int value;
+        bool right;
+    } checks[] = {
+        {"datatype", "one of ncclDataType_t that there is", x.type, width((ncclDataType_t)x.type) != 0},
+        {"op", "one of ncclRedOp_t", x.reduction, x.reduction >= ncclSum && x.reduction <= ncclAvg},
+        {"root", "a rank of the communicator", x.root, x.root >= 0 && x.root < c->nranks},
+        {"comm", "one that is not finalized", c->life.load(), c->life.load() == ALIVE},
+    };
+    for (auto &k : checks)
+        if (!k.right) {
+            emu_refuse(call, k.name, k.asks, "%d", k.value);
+            return false;
+        }
+    if (!emu_check_stream(call, s, c->device)) return false;
+    if (emu_is_ordered(c->last, s)) return true;
+    emu_refuse(call, "the stream", "that collectives of a communicator follow one another",
+               "not ordered after the communicator's last collective, which is in another stream");
+    return false;
+}
+
+static ncclResult_t collective(Kind kind, const void *send, void *recv, size_t n, ncclDataType_t t, int reduction, int root,
+                               ncclComm_t comm, cudaStream_t s)
+{
+    const char *name = kind_name[kind];
+    CommRef c = find_comm(name, comm);
+    if (!c) return ncclInvalidArgument;
     Call call;
     memset(&call, 0, sizeof call);
     call.kind = kind, call.type = t, call.reduction = reduction, call.root = root, call.count = n;
+    if (c->error.load()) return (ncclResult_t)c->error.load();
+    if (!check_collective(name, c.get(), call, s)) return ncclInvalidArgument;
+    if (!n) return ncclSuccess;
+    if (!check_buffers(name, c.get(), call, send, recv)) return ncclInvalidArgument;
     auto go = [=] {
-        cudaError_t e = emu_submit(s, [=] { run(c, call, (const char *)send, (char *)recv); });
+        cudaError_t e = emu_submit(s, [=] { run(c.get(), call, (const char *)send, (char *)recv); });
+        c->last = emu_place(s);
         return e ? ncclUnhandledCudaError : ncclSuccess;
     };
     if (!group_depth) return go();
@@ -206,9 +347,66 @@ static ncclResult_t collective(Kind kind, const void *send, void *recv, size_t n
     return ncclSuccess;
 }
 
-static ncclResult_t join(ncclComm_t *out, int n, ncclUniqueId id, int rank)
+/* ---- how a communicator is made ---- */
+
+/* An identifier makes one communicator: who comes back with it waits for ranks that never come. */
+static bool is_used(const ncclUniqueId &id, int rank)
 {
-    if (n < 1 || n > MAX_RANKS || rank < 0 || rank >= n) return ncclInvalidArgument;
+    static Lock lock;
+    static auto *used = [] {
+        auto *x = new std::vector<std::pair<ncclUniqueId, int>>();
+        x->reserve(4096);
+        return x;
+    }();
+    Guard g(lock);
+    for (auto &u : *used)
+        if (u.second == rank && !strncmp(u.first.internal, id.internal, sizeof id.internal)) return true;
+    if (used->size() < used->capacity()) used->emplace_back(id, rank);
+    return false;
+}
+
+static bool check_join(int n, const ncclUniqueId &id, int rank)
+{
+    static const char call[] = "ncclCommInitRank", prefix[] = "/cudaemu-nccl-";
+    if (n < 1 || n > MAX_RANKS)
+        emu_refuse(call, "nranks", "1 or more (the emulation: at most 16)", "%d", n);
+    else if (rank < 0 || rank >= n)
+        emu_refuse(call, "rank", "from 0 to nranks - 1", "%d of %d", rank, n);
+    else if (strncmp(id.internal, prefix, sizeof prefix - 1))
+        emu_refuse(call, "commId", "what ncclGetUniqueId made, in every rank", "something else");
+    else if (is_used(id, rank))
+        emu_refuse(call, "commId", "a new one for each communicator", "one that rank %d has used before", rank);
+    else
+        return true;
+    return false;
+}
+
+/* Takes the place of this rank. */
+static bool enter_board(Board *b, int n, int rank)
+{
+    static const char call[] = "ncclCommInitRank";
+    int none = 0, nobody = 0;
+    if (!b->nranks.compare_exchange_strong(none, n) && none != n)
+        emu_refuse(call, "nranks", "the same in all ranks", "%d in rank %d, %d in another", n, rank, none);
+    else if (!b->taken[rank].compare_exchange_strong(nobody, getpid()))
+        emu_refuse(call, "rank", "one that no other has", "%d, which process %d has", rank, nobody);
+    else {
+        b->device[rank] = emu_device();
+        for (int r = 0; r < n; r++)
+            if (r != rank && b->taken[r].load() == getpid() && b->device[r] == emu_device()) {
+                emu_refuse(call, "the current device", "one for each rank", "%d, which rank %d has", emu_device(), r);
+                b->broken.store(1);
+                return false;
+            }
+        return true;
+    }
+    b->broken.store(1); /* the others need not wait */
+    return false;
+}
+
+static ncclResult_t join(ncclComm_t *out, int n, ncclUniqueId id, int rank, int device)
+{
+    cudaSetDevice(device); /* of who called: in a group this is a thread of its own */
     id.internal[sizeof id.internal - 1] = 0;
     int fd = shm_open(id.internal, O_RDWR | O_CREAT, 0600);
     if (fd < 0) return ncclSystemError;
@@ -216,11 +414,15 @@ static ncclResult_t join(ncclComm_t *out, int n, ncclUniqueId id, int rank)
     void *map = sized ? mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0) : MAP_FAILED;
     close(fd);
     if (map == MAP_FAILED) return ncclSystemError;
-    auto *c = new ncclComm{(Board *)map, rank, n};
-    c->board->joined.fetch_add(1);
-    if (!barrier(c)) return ncclSystemError;
-    if (rank == 0) shm_unlink(id.internal);
-    *out = c;
+    auto c = std::make_shared<ncclComm>();
+    c->board = (Board *)map, c->rank = rank, c->nranks = n, c->device = device;
+    bool joined = enter_board(c->board, n, rank);
+    bool all = joined && barrier(c.get());
+    if (rank == 0 || !all) shm_unlink(id.internal);
+    if (!all) return joined ? ncclSystemError : ncclInvalidUsage;
+    *out = c.get();
+    Guard g(comms_lock);
+    comms().push_back(std::move(c));
     return ncclSuccess;
 }
 
@@ -241,52 +443,72 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
 }
 ncclResult_t ncclCommInitRank(ncclComm_t *c, int n, ncclUniqueId id, int rank)
 {
-    if (emu_no_device()) return ncclUnhandledCudaError;
-    if (!group_depth) return join(c, n, id, rank);
+    if (emu_no_device() || emu_sticky()) return ncclUnhandledCudaError;
+    if (!c || !check_join(n, id, rank)) return ncclInvalidArgument;
+    int device = emu_device();
+    if (!group_depth) return join(c, n, id, rank, device);
     deferred->push_back([=]() -> ncclResult_t { /* all ranks of a group must join at once */
-                                                joining->emplace_back([=] { join(c, n, id, rank); });
+                                                joining->emplace_back([=] {
+                                                    ncclResult_t failed = join(c, n, id, rank, device);
+                                                    if (failed) joined_badly.store(failed);
+                                                });
                                                 return ncclSuccess;
     });
     return ncclSuccess;
 }
-ncclResult_t ncclCommInitAll(ncclComm_t *c, int n, const int *)
+ncclResult_t ncclCommInitAll(ncclComm_t *c, int n, const int *devices)
 {
     ncclUniqueId id;
-    if (emu_no_device()) return ncclUnhandledCudaError;
+    if (emu_no_device() || emu_sticky()) return ncclUnhandledCudaError;
+    if (!c || n < 1 || n > emu_device_count()) {
+        emu_refuse("ncclCommInitAll", "ndev", "from 1 to the number of devices", "%d of %d", n, emu_device_count());
+        return ncclInvalidArgument;
+    }
     ncclGetUniqueId(&id);
     std::vector<std::thread> threads;
     std::vector<ncclResult_t> rc((size_t)n, ncclSuccess);
-    for (int i = 0; i < n; i++) threads.emplace_back([&, i] { rc[(size_t)i] = join(&c[i], n, id, i); });
+    for (int i = 0; i < n; i++) threads.emplace_back([&, i] { rc[(size_t)i] = join(&c[i], n, id, i, devices ? devices[i] : i); });
     for (auto &t : threads) t.join();
     for (auto r : rc)
         if (r) return r;
     return ncclSuccess;
 }
-ncclResult_t ncclCommDestroy(ncclComm_t c)
+ncclResult_t ncclCommFinalize(ncclComm_t comm)
 {
-    munmap(c->board, sizeof(Board));
-    delete c;
+    CommRef c = find_comm("ncclCommFinalize", comm);
+    if (!c) return ncclInvalidArgument;
+    c->life.store(FINALIZED);
     return ncclSuccess;
 }
-ncclResult_t ncclCommAbort(ncclComm_t c)
-{ /* what is under way still looks at it: it stays */
-    static std::atomic<ncclComm *> last;
-    c->aborted.store(1);
-    c->next = last.exchange(c);
+ncclResult_t ncclCommDestroy(ncclComm_t comm)
+{
+    return forget_comm("ncclCommDestroy", comm) ? ncclSuccess : ncclInvalidArgument;
+}
+ncclResult_t ncclCommAbort(ncclComm_t comm)
+{ /* it is gone, as after ncclCommDestroy, and nothing of it waits any more */
+    CommRef c = forget_comm("ncclCommAbort", comm);
+    if (!c) return ncclInvalidArgument;
+    c->life.store(ABORTED);
     return ncclSuccess;
 }
-ncclResult_t ncclCommGetAsyncError(ncclComm_t c, ncclResult_t *e)
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *e)
 {
+    CommRef c = find_comm("ncclCommGetAsyncError", comm);
+    if (!c) return ncclInvalidArgument;
     *e = (ncclResult_t)c->error.load();
     return ncclSuccess;
 }
-ncclResult_t ncclCommCount(const ncclComm_t c, int *n)
+ncclResult_t ncclCommCount(const ncclComm_t comm, int *n)
 {
+    CommRef c = find_comm("ncclCommCount", comm);
+    if (!c) return ncclInvalidArgument;
     *n = c->nranks;
     return ncclSuccess;
 }
-ncclResult_t ncclCommUserRank(const ncclComm_t c, int *r)
+ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *r)
 {
+    CommRef c = find_comm("ncclCommUserRank", comm);
+    if (!c) return ncclInvalidArgument;
     *r = c->rank;
     return ncclSuccess;
 }
@@ -306,12 +528,16 @@ ncclResult_t ncclGroupStart(void)
 }
 ncclResult_t ncclGroupEnd(void)
 {
-    if (!group_depth) return ncclInvalidUsage;
+    if (!group_depth) {
+        emu_refuse("ncclGroupEnd", "the group", "an ncclGroupStart before", "none");
+        return ncclInvalidUsage;
+    }
     if (--group_depth) return ncclSuccess;
     ncclResult_t rc = ncclSuccess;
     for (auto &f : *deferred)
         if (ncclResult_t r = f()) rc = r;
     for (auto &t : *joining) t.join();
+    if (int failed = joined_badly.exchange(0)) rc = (ncclResult_t)failed;
     joining->clear();
     deferred->clear();
     return rc;

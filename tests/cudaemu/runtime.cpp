@@ -189,6 +189,7 @@ struct CUstream_st {
     int device = 0, id = 0;
     uint64_t rng = 1;
     char hb_done = 0;
+    Clock clock{}; /* under clock_lock */
     bool idle() const
     {
         return done.load() == enqueued.load();
@@ -198,6 +199,39 @@ struct CUstream_st {
 static Lock streams_lock;
 static std::vector<StreamRef> &streams()
 { /* never destroyed: workers outlive main() */
+    static auto *v = [] {
+        auto *x = new std::vector<StreamRef>();
+        x->reserve(1024);
+        return x;
+    }();
+    return *v;
+}
+
+/* ------------------------------------------------------------------ order, as it follows from the calls */
+
+static Lock clock_lock;
+static Clock host_clock;
+
+/* By hand: memcpy would be intercepted by the thread sanitizer. */
+static void merge(Clock *to, const Clock *from)
+{
+    for (int i = 0; i < CLOCK_STREAMS; i++)
+        if (to->done[i] < from->done[i]) to->done[i] = from->done[i];
+}
+static void reach(Clock *c, int stream, int count)
+{
+    if (stream < CLOCK_STREAMS && c->done[stream] < count) c->done[stream] = count;
+}
+static void host_has_seen(CUstream_st *s, int count)
+{
+    Guard g(clock_lock);
+    merge(&host_clock, &s->clock);
+    reach(&host_clock, s->id, count);
+}
+
+/* Kept, so that no stream that is made later has the address of one that was destroyed: its use is to be found. */
+static std::vector<StreamRef> &destroyed_streams()
+{
     static auto *v = [] {
         auto *x = new std::vector<StreamRef>();
         x->reserve(1024);
@@ -311,6 +345,7 @@ static cudaError_t submit(cudaStream_t h, std::function<void()> fn, Work work)
     op->always = work == RECORD;
     op->device = work == BY_DEVICE;
     add_implicit_dependencies(op, s);
+    std::vector<Dependency> deps = op->deps; /* the operation may be gone by the time they are noted */
     hb_release(op);
     s->l.lock();
     if (s->head)
@@ -320,6 +355,13 @@ static cudaError_t submit(cudaStream_t h, std::function<void()> fn, Work work)
     s->tail = op;
     s->enqueued++;
     s->l.unlock();
+    {
+        Guard g(clock_lock);
+        for (auto &d : deps) {
+            merge(&s->clock, &d.stream->clock);
+            reach(&s->clock, d.stream->id, d.count);
+        }
+    }
     futex_wake(&s->enqueued);
     return emu_set_error(emu_sticky());
 }
@@ -332,6 +374,18 @@ cudaError_t emu_submit_host(cudaStream_t s, std::function<void()> fn)
 {
     return submit(s, std::move(fn), BY_HOST);
 }
+StreamPlace emu_place(cudaStream_t h)
+{
+    StreamRef s = resolve(h);
+    return s ? StreamPlace{s->id, s->enqueued.load()} : StreamPlace{};
+}
+bool emu_is_ordered(const StreamPlace &before, cudaStream_t h)
+{
+    StreamRef s = resolve(h);
+    if (!s || before.stream < 0 || before.stream == s->id || before.stream >= CLOCK_STREAMS) return true;
+    Guard g(clock_lock);
+    return s->clock.done[before.stream] >= before.count || host_clock.done[before.stream] >= before.count;
+}
 int emu_stream_device(cudaStream_t h)
 {
     StreamRef s = resolve(h);
@@ -341,7 +395,9 @@ cudaError_t emu_sync_stream(cudaStream_t h)
 {
     StreamRef s = resolve(h);
     if (!s) return emu_set_error(cudaErrorInvalidResourceHandle);
-    wait_done(s.get(), s->enqueued.load());
+    int count = s->enqueued.load();
+    wait_done(s.get(), count);
+    host_has_seen(s.get(), count);
     return emu_set_error(emu_sticky());
 }
 cudaError_t emu_sync_device(int device)
@@ -352,7 +408,11 @@ cudaError_t emu_sync_device(int device)
         v = streams();
     }
     for (auto &s : v)
-        if (device < 0 || s->device == device) wait_done(s.get(), s->enqueued.load());
+        if (device < 0 || s->device == device) {
+            int count = s->enqueued.load();
+            wait_done(s.get(), count);
+            host_has_seen(s.get(), count);
+        }
     return emu_set_error(emu_sticky());
 }
 
@@ -386,6 +446,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t h)
     Guard g(streams_lock);
     auto &v = streams();
     v.erase(std::remove(v.begin(), v.end(), s), v.end());
+    auto &gone = destroyed_streams();
+    if (gone.size() < gone.capacity()) gone.push_back(s);
     return e;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t h)
@@ -399,8 +461,10 @@ cudaError_t cudaStreamQuery(cudaStream_t h)
     StreamRef s = resolve(h);
     if (!s) return emu_set_error(cudaErrorInvalidResourceHandle);
     if (emu_sticky()) return emu_set_error(emu_sticky());
-    if (!s->idle()) return cudaErrorNotReady;
+    int count = s->enqueued.load();
+    if (s->done.load() != count) return cudaErrorNotReady;
     hb_acquire(&s->hb_done);
+    host_has_seen(s.get(), count);
     return cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t f, void *user)
@@ -416,16 +480,22 @@ struct EventState { /* one record of an event; a later record makes a new one */
     Flag happened;
     double ms = 0;
     char hb = 0;
-    void wait()
+    Clock clock{}; /* of the stream, where it was recorded */
+    void wait(bool orders = true)
     {
         happened.wait();
-        hb_acquire(&hb);
+        if (orders) hb_acquire(&hb);
+    }
+    void host_has_seen()
+    {
+        Guard g(clock_lock);
+        merge(&host_clock, &clock);
     }
 };
 typedef std::shared_ptr<EventState> EventRef;
 struct CUevent_st {
     int device;
-    bool timed;
+    bool timed; /* it is for measuring: whoever asks for it on the host learns nothing of memory by it */
     Lock l;
     EventRef state;
 };
@@ -471,19 +541,34 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s)
         hb_release(&st->hb);
         st->happened.set();
     };
+    StreamRef stream = resolve(s);
+    {
+        Guard g(clock_lock);
+        merge(&st->clock, &stream->clock);
+        reach(&st->clock, stream->id, stream->enqueued.load() + 1);
+    }
     return submit(s, record, RECORD);
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned)
 {
     ENTER(cudaStreamWaitEvent);
     EventRef st = state_of(e); /* the last record made before this call; none: no wait */
-    return st ? emu_submit_host(s, [st] { st->wait(); }) : emu_set_error(emu_sticky());
+    if (!st) return emu_set_error(emu_sticky());
+    StreamRef stream = resolve(s);
+    if (stream) {
+        Guard g(clock_lock);
+        merge(&stream->clock, &st->clock);
+    }
+    return emu_submit_host(s, [st] { st->wait(); });
 }
 cudaError_t cudaEventSynchronize(cudaEvent_t e)
 {
     ENTER(cudaEventSynchronize);
     EventRef st = state_of(e);
-    if (st) st->wait();
+    if (st) {
+        st->wait(!e->timed);
+        st->host_has_seen();
+    }
     return emu_set_error(emu_sticky());
 }
 cudaError_t cudaEventQuery(cudaEvent_t e)
@@ -491,7 +576,10 @@ cudaError_t cudaEventQuery(cudaEvent_t e)
     ENTER(cudaEventQuery);
     EventRef st = state_of(e);
     if (st && !st->happened.test()) return cudaErrorNotReady;
-    if (st) hb_acquire(&st->hb);
+    if (st) {
+        if (!e->timed) hb_acquire(&st->hb);
+        st->host_has_seen();
+    }
     return emu_set_error(emu_sticky());
 }
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t a, cudaEvent_t b)

@@ -98,9 +98,15 @@ struct SM {
     size_t main_size = 0;
     void *main_tsan_fiber = nullptr;
 
-    /* dynamic shared memory */
+    /* shared memory: the dynamic one, and the kernels' arrays, where they are a block of thread-local memory */
     unsigned char *dyn = nullptr;
-    size_t dyn_capacity = 0;
+    size_t dyn_capacity = 0, dyn_size = 0;
+    unsigned char *arrays = nullptr;
+    size_t arrays_size = 0;
+
+    /* which block it is */
+    const void *kernel = nullptr;
+    uint64_t launch = 0, block = 0;
 
     /* addresses that stand for CUDA's happens-before edges; the contents are never used */
     char hb_start, hb_end, hb_barrier[2], hb_warp[MAX_WARPS][2];

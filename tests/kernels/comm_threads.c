@@ -32,6 +32,11 @@ struct hub *hub_new(int ranks)
     return h;
 }
 
+int hub_ranks(const struct hub *h)
+{
+    return h->ranks;
+}
+
 void hub_free(struct hub *h)
 {
     pthread_mutex_destroy(&h->lock);

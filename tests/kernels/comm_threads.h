@@ -7,6 +7,7 @@
 
 struct hub;
 struct hub *hub_new(int ranks);
+int hub_ranks(const struct hub *h);
 void hub_free(struct hub *h); /* after all its comms have been closed */
 enum zf_status hub_comm(struct zf_comm **out, struct hub *h, int rank, struct zf_device *d, struct zf_err *e);
 /* A world's `tell`, ctx a struct hub_rank. */

@@ -39,14 +39,14 @@ static void look_at(const char *machine, const char *mask, double quota)
     hwloc_topology_destroy(t);
 }
 
-static void check_uses(bool lanes, const char *compute, const char *optimizer, const char *loader)
+static void check_uses(enum zf_core_split split, const char *compute, const char *optimizer, const char *loader)
 {
     const char *const expected[ZF_CORE_USES] = {compute, optimizer, loader};
     int index[ZF_CORES_MAX];
     char text[256];
     for (int use = 0; use < ZF_CORE_USES; use++) {
-        int n = zf_cores_for(&map, 0, (enum zf_core_use)use, lanes, index), same[ZF_CORES_MAX];
-        assert_int_equal(zf_cores_for(&map, map.count, (enum zf_core_use)use, lanes, same), n); /* 0 stands for that */
+        int n = zf_cores_for(&map, 0, (enum zf_core_use)use, split, index), same[ZF_CORES_MAX];
+        assert_int_equal(zf_cores_for(&map, map.count, (enum zf_core_use)use, split, same), n); /* 0 stands for that */
         assert_memory_equal(index, same, (size_t)n * sizeof *index);
         assert_string_equal(zf_cores_text(&map, index, n, text, sizeof text), expected[use]);
     }
@@ -65,8 +65,8 @@ static void one_core(void **state)
     (void)state;
     look_at("core:1 pu:1", NULL, 0);
     check_counts(1, 1, 1, 1);
-    check_uses(true, "0", "0", "0");
-    check_uses(false, "0", "0", "0");
+    check_uses(ZF_CORES_APART, "0", "0", "0");
+    check_uses(ZF_CORES_TOGETHER, "0", "0", "0");
     assert_non_null(zf_cores_loose(&map, 1, 1));
 }
 
@@ -76,10 +76,11 @@ static void two_and_three_cores(void **state)
     (void)state;
     look_at("core:2 pu:1", NULL, 0);
     check_counts(2, 2, 2, 1);
-    check_uses(true, "0-1", "0-1", "0-1");
+    check_uses(ZF_CORES_APART, "0-1", "0-1", "0-1");
     look_at("core:3 pu:2", NULL, 0);
     check_counts(3, 3, 6, 1);
-    check_uses(true, "0,2,4", "0,2,4", "0,2,4");
+    check_uses(ZF_CORES_APART, "0,2,4", "0,2,4", "0,2,4");
+    check_uses(ZF_CORES_BESIDE_GPU, "0,2,4", "0,2,4", "0,2,4");
 }
 
 /* Siblings are not used; with lanes the sets are apart. */
@@ -88,8 +89,9 @@ static void four_cores_with_siblings(void **state)
     (void)state;
     look_at("core:4 pu:2", NULL, 0);
     check_counts(4, 4, 8, 1);
-    check_uses(true, "2,4", "6", "0");
-    check_uses(false, "0,2,4,6", "0,2,4,6", "0,2,4,6");
+    check_uses(ZF_CORES_APART, "2,4", "6", "0");
+    check_uses(ZF_CORES_BESIDE_GPU, "2", "4,6", "0");
+    check_uses(ZF_CORES_TOGETHER, "0,2,4,6", "0,2,4,6", "0,2,4,6");
 }
 
 /* Optimizer workers on both sockets: each has its own memory channels. */
@@ -98,7 +100,8 @@ static void two_sockets(void **state)
     (void)state;
     look_at("pack:2 [numa] core:8 pu:2", NULL, 0);
     check_counts(16, 16, 32, 2);
-    check_uses(true, "2,4,8,10,12,16,18,20,24,26,28", "6,14,22,30", "0");
+    check_uses(ZF_CORES_APART, "2,4,8,10,12,16,18,20,24,26,28", "6,14,22,30", "0");
+    check_uses(ZF_CORES_BESIDE_GPU, "2", "4,6,8,10,12,14,16,18,20,22,24,26,28,30", "0");
     for (int i = 0; i < 16; i++) assert_int_equal(map.core[i].node, i / 8);
     assert_true(zf_cores_spread(&map, (size_t)4 << 20));
     assert_false(zf_cores_spread(&map, 4096));
@@ -110,17 +113,18 @@ static void two_sockets(void **state)
 static void sets_are_apart_and_complete(void **state)
 {
     (void)state;
-    for (int cores = 4; cores <= 260; cores++) {
-        int index[ZF_CORES_MAX], seen[260] = {0}, sizes[ZF_CORE_USES];
-        map = (struct zf_core_map){.count = cores, .cores = cores};
-        for (int use = 0; use < ZF_CORE_USES; use++) {
-            sizes[use] = zf_cores_for(&map, 0, (enum zf_core_use)use, true, index);
-            for (int i = 0; i < sizes[use]; i++) seen[index[i]]++;
+    for (int cores = 4; cores <= 260; cores++)
+        for (int split = ZF_CORES_APART; split <= ZF_CORES_BESIDE_GPU; split++) {
+            int index[ZF_CORES_MAX], seen[260] = {0}, sizes[ZF_CORE_USES];
+            map = (struct zf_core_map){.count = cores, .cores = cores};
+            for (int use = 0; use < ZF_CORE_USES; use++) {
+                sizes[use] = zf_cores_for(&map, 0, (enum zf_core_use)use, (enum zf_core_split)split, index);
+                for (int i = 0; i < sizes[use]; i++) seen[index[i]]++;
+            }
+            for (int i = 0; i < cores; i++) assert_int_equal(seen[i], 1);
+            assert_int_equal(sizes[ZF_CORES_CPU_HALF], split == ZF_CORES_APART ? cores / 4 : cores - 2);
+            assert_int_equal(sizes[ZF_CORES_LOADER], 1);
         }
-        for (int i = 0; i < cores; i++) assert_int_equal(seen[i], 1);
-        assert_int_equal(sizes[ZF_CORES_CPU_HALF], cores / 4);
-        assert_int_equal(sizes[ZF_CORES_LOADER], 1);
-    }
 }
 
 /* A part of the machine: other processes have the rest. Of a core of which only the second thread is ours, that one is taken. */
@@ -129,10 +133,10 @@ static void masks(void **state)
     (void)state;
     look_at("pack:2 [numa] core:8 pu:2", "8-15", 0);
     check_counts(4, 4, 8, 1);
-    check_uses(true, "10,12", "14", "8");
+    check_uses(ZF_CORES_APART, "10,12", "14", "8");
     look_at("pack:2 [numa] core:8 pu:2", "1,3,16-17", 0);
     check_counts(3, 3, 4, 2);
-    check_uses(false, "1,3,16", "1,3,16", "1,3,16");
+    check_uses(ZF_CORES_TOGETHER, "1,3,16", "1,3,16", "1,3,16");
     look_at("core:4 pu:2", "6-7", 0);
     check_counts(1, 1, 2, 1);
     look_at("core:2 pu:1", "100-101", 0); /* none of it: still a thread, which nobody pins */
@@ -146,7 +150,7 @@ static void no_cores_in_the_topology(void **state)
     (void)state;
     look_at("pu:3", NULL, 0);
     check_counts(3, 3, 3, 1);
-    check_uses(false, "0-2", "0-2", "0-2");
+    check_uses(ZF_CORES_TOGETHER, "0-2", "0-2", "0-2");
 }
 
 static void quotas(void **state)
@@ -170,7 +174,7 @@ static void quotas(void **state)
         assert_int_equal(zf_cores_loose(&map, map.count, map.count) != NULL, rows[i].loose);
     }
     look_at("core:8 pu:2", NULL, 3.5);
-    check_uses(true, "2,4", "6", "0");
+    check_uses(ZF_CORES_APART, "2,4", "6", "0");
 }
 
 /* `threads`: all uses together; apart where there are four of both. Pinned, and the loader with them, where they are as many as cores. */
@@ -190,9 +194,9 @@ static void threads_of_a_run(void **state)
         for (int k = 0; k < rows[i].cores; k++) map.core[k].processor = 100 + k;
         const int expected[ZF_CORE_USES] = {rows[i].compute, rows[i].optimizer, rows[i].loader};
         for (int use = 0; use < ZF_CORE_USES; use++)
-            assert_int_equal(zf_cores_for(&map, rows[i].threads, (enum zf_core_use)use, true, index), expected[use]);
+            assert_int_equal(zf_cores_for(&map, rows[i].threads, (enum zf_core_use)use, ZF_CORES_APART, index), expected[use]);
         int all = rows[i].threads ? rows[i].threads : rows[i].cores;
-        assert_int_equal(zf_cores_for(&map, rows[i].threads, ZF_CORES_COMPUTE, false, index), all);
+        assert_int_equal(zf_cores_for(&map, rows[i].threads, ZF_CORES_COMPUTE, ZF_CORES_TOGETHER, index), all);
         assert_int_equal(zf_cores_apart(&map, rows[i].threads), rows[i].apart);
         assert_int_equal(zf_cores_loader(&map, rows[i].threads), rows[i].pinned ? 100 : -1);
     }
@@ -232,8 +236,9 @@ static void printed(void **state)
     look_at("pack:2 [numa] core:8 pu:2", NULL, 0);
     FILE *f = open_memstream(&text, &size);
     assert_non_null(f);
-    zf_cores_print(f, &map, 16);
-    zf_cores_print(f, &map, 3);
+    zf_cores_print(f, &map, 16, false);
+    zf_cores_print(f, &map, 3, false);
+    zf_cores_print(f, &map, 16, true);
     fclose(f);
     static const char *const expected[] = {
         "16 physical, 32 processors in the affinity mask, 2 NUMA nodes\n",
@@ -241,7 +246,8 @@ static void printed(void **state)
         "16, pinned to processors 0,2,4",
         "CPU half 6,14,22,30, loader 0 (gpu_only: compute has all)\n",
         "3, not pinned: with fewer threads",
-        "lanes          compute 0,2,4, CPU half 0,2,4, loader 0,2,4 (shared: fewer than four threads)\n"};
+        "lanes          compute 0,2,4, CPU half 0,2,4, loader 0,2,4 (shared: fewer than four threads)\n",
+        "lanes          issuing 2, CPU half 4,6,8,10,12,14,16,18,20,22,24,26,28,30, loader 0 (the GPU computes)\n"};
     for (size_t i = 0; i < sizeof expected / sizeof *expected; i++)
         if (!strstr(text, expected[i])) fail_msg("\"%s\" is not in:\n%s", expected[i], text);
     free(text);

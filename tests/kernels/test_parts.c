@@ -51,7 +51,8 @@ static int called(const char *name)
     return n;
 }
 
-/* Of so many threads in all: a quarter for the CPU half, one for the loader, where cores and threads are four or more. */
+/* Of so many threads in all: a quarter for the CPU half, one for the loader, where cores and threads are four or more; beside a GPU all but
+ * the loader's and that of who issues. */
 static void parts(void **state)
 {
     int cores = zf_cores()->count;
@@ -61,7 +62,11 @@ static void parts(void **state)
         bool apart = cores >= 4 && all >= 4;
         struct zf_device *whole = open_part(ZF_PART_ALL, threads), *compute = open_part(ZF_PART_COMPUTE, threads);
         assert_int_equal(called("compute worker"), 2 * (all - 1));
-        struct zf_device *half = open_part(ZF_PART_CPU_HALF, threads);
+        struct zf_device *half = open_part(ZF_PART_BESIDE_GPU, threads);
+        assert_int_equal(threads_of(half), apart ? all - 2 : all);
+        assert_int_equal(called("cpu worker"), (apart ? all - 2 : all) - 1);
+        half->type->close(half);
+        half = open_part(ZF_PART_CPU_HALF, threads);
         assert_int_equal(threads_of(whole), all);
         assert_int_equal(threads_of(compute), apart ? all - all / 4 - 1 : all);
         assert_int_equal(threads_of(half), apart ? all / 4 : all);

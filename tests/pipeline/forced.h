@@ -11,9 +11,14 @@ static forced_fill *forced;
 
 static inline void force(struct zf_pipeline *p, const struct zf_param *q, int of, int layer)
 {
+    size_t n = q->rows * q->cols;
     if (of != layer) return;
+    float *g = calloc(n, sizeof *g);
+    assert_non_null(g);
+    forced(q, p->step + 1, g);
+    ok(p->device->type->copy(p->compute, p->model->grad + q->offset, g, n * sizeof *g));
     ok(p->device->type->lane_sync(p->compute, &e));
-    forced(q, p->step + 1, p->model->grad + q->offset);
+    free(g);
 }
 
 static enum zf_status forced_layer(void *ctx, int layer, struct zf_err *err)

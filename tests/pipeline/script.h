@@ -21,11 +21,17 @@
 /* The parameter whose gradients are spoilt where they are complete, or NULL. */
 static const char *spoilt;
 
+static void put(struct zf_pipeline *p, void *to, const void *from, size_t bytes)
+{
+    ok(p->device->type->copy(p->compute, to, from, bytes));
+    ok(p->device->type->lane_sync(p->compute, &e));
+}
+
 static void spoil(struct zf_pipeline *p, const struct zf_param *q, int of, int layer)
 {
+    const float bad = q->matrix ? NAN : INFINITY;
     if (!spoilt || of != layer || strcmp(q->name, spoilt)) return;
-    ok(p->device->type->lane_sync(p->compute, &e));
-    p->model->grad[q->offset + q->rows * q->cols / 2] = q->matrix ? NAN : INFINITY;
+    put(p, p->model->grad + q->offset + q->rows * q->cols / 2, &bad, sizeof bad);
 }
 
 static enum zf_status after_layer(void *ctx, int layer, struct zf_err *err)
@@ -87,10 +93,7 @@ static struct zf_step_norm script_step(struct run *r, uint64_t t, double rate, c
         if (i == parts - 1) zf_pipeline_last(p);
         ok(zf_model_step(&r->model, &r->batch, true, scale ? INFINITY : (float)(1 / labels), p->loss, &e));
     }
-    if (loss) {
-        ok(p->device->type->lane_sync(p->compute, &e));
-        *p->loss = INFINITY;
-    }
+    if (loss) put(p, p->loss, &(double){INFINITY}, sizeof(double));
     spoilt = NULL;
     ok(zf_pipeline_finish(p, &n, &e));
     if (n.apply != !bad) fail_msg("step %d: apply is %d", (int)t, (int)n.apply);
@@ -128,15 +131,15 @@ static json_t *number(double x)
 }
 
 /* Moments and counts of a matrix, by channel, from whichever half has them. */
-static void state_of(const struct zf_matrix *x, float *m, float *v, uint32_t *t)
+static void state_of(const struct run *r, const struct zf_matrix *x, float *m, float *v, uint32_t *t)
 {
     if (!x->assigned) return;
     for (size_t i = 0; i < x->channels; i++) {
         const struct zf_half *h = i < x->device.rows ? &x->device : &x->cpu;
         size_t row = i < x->device.rows ? i : i - x->device.rows, to = x->order[i] * x->length;
-        memcpy(m + to, h->m + row * x->length, x->length * sizeof *m);
-        memcpy(v + to, h->v + row * x->length, x->length * sizeof *v);
-        t[x->order[i]] = h->t[row];
+        run_peek(r, m + to, h->m + row * x->length, x->length * sizeof *m);
+        run_peek(r, v + to, h->v + row * x->length, x->length * sizeof *v);
+        run_peek(r, &t[x->order[i]], &h->t[row], sizeof *t);
     }
 }
 
@@ -147,12 +150,13 @@ static json_t *write_parameter(const struct run *r, const struct zf_param *q, FI
     uint32_t *t = calloc(q->rows, sizeof *t);
     assert_true(m && t);
     for (size_t i = 0; i < r->pipeline.matrices; i++)
-        if (r->pipeline.matrix[i].param == q) state_of(&r->pipeline.matrix[i], m, v, t);
+        if (r->pipeline.matrix[i].param == q) state_of(r, &r->pipeline.matrix[i], m, v, t);
     for (size_t i = 0; i < r->pipeline.vectors; i++)
         if (r->pipeline.vector[i].param == q) {
-            memcpy(m, r->pipeline.vector[i].state.m, n * sizeof *m);
-            memcpy(v, r->pipeline.vector[i].state.v, n * sizeof *v);
-            *t = *r->pipeline.vector[i].state.t;
+            const struct zf_half *h = &r->pipeline.vector[i].state;
+            run_peek(r, m, h->m, n * sizeof *m);
+            run_peek(r, v, h->v, n * sizeof *v);
+            run_peek(r, t, h->t, sizeof *t);
         }
     if (out) assert_int_equal(fwrite(w, sizeof *w, n, out) + fwrite(m, sizeof *m, 2 * n, out), 3 * n);
     json_t *counts = json_array();

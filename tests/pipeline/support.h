@@ -17,6 +17,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+#ifdef ZF_TEST_CUDA
+enum { ON_CUDA = 1 };
+#else
+enum { ON_CUDA = 0 };
+#endif
+
+/* The emulated GPU is slow: of such cases one of `every`, but with ZF_EVERYTHING. */
+static inline bool left_out(size_t i, size_t every)
+{
+    return ON_CUDA && i % every && !getenv("ZF_EVERYTHING");
+}
+
 static __thread struct zf_err e; /* ranks are threads */
 
 static inline void ok(enum zf_status s)
@@ -115,16 +127,21 @@ struct run_options {
     int threads;
     bool synchronous;
     bool two_micro_batches, recompute;
-    uint64_t jitter; /* delays in lanes, by this seed */
+    bool packed;        /* each row is two documents */
+    const char *device; /* NULL: the program's */
+    uint64_t jitter;    /* delays in lanes, by this seed */
     bool stochastic;
+    void (*comm)(struct zf_comm **out, void *ctx, int rank, struct zf_device *d); /* NULL: one rank */
+    void *comm_ctx;
+    int rank;
 };
 
 /* A trainer without files: what a step needs. */
 struct run {
     const struct source *s;
     struct zf_options options;
-    struct zf_device *device, *host; /* host: NULL, or with ZF_TWO_DEVICES that of the CPU half */
-    struct zf_comm *comm; /* NULL: one rank */
+    struct zf_device *device, *host; /* host: NULL, or with ZF_TWO_DEVICES and on a GPU that of the CPU half */
+    struct zf_comm *comm;            /* NULL: one rank */
     struct zf_model model;
     struct zf_pipeline pipeline;
     struct zf_adam_rule rule;
@@ -163,19 +180,29 @@ static inline void run_set_text(struct run *r, const char *text)
     for (char *name = strtok_r(copy, " ", &save); name; name = strtok_r(NULL, " ", &save)) run_set(r, name, strtok_r(NULL, " ", &save));
 }
 
+/* Beside a GPU the host is the CPU half's. */
+static inline void run_open_devices(struct run *r)
+{
+    const struct run_options *how = &r->how;
+    const char *name = how->device ? how->device : ON_CUDA ? "cuda" : "host";
+    bool cuda = !strcmp(name, "cuda"), two = cuda || getenv("ZF_TWO_DEVICES") != NULL;
+    struct zf_device_options options = {.number = how->rank,                     /* of a GPU */
+                                        .threads = how->threads + (two ? 4 : 0), /* enough to be parted */
+                                        .part = two ? ZF_PART_COMPUTE : ZF_PART_ALL,
+                                        .synchronous = how->synchronous,
+                                        .jitter = how->jitter};
+    ok(zf_device_open(&r->device, name, &options, &e));
+    options.part = cuda ? ZF_PART_BESIDE_GPU : ZF_PART_CPU_HALF;
+    options.jitter += how->jitter != 0; /* other delays than the first device's */
+    if (two) ok(zf_device_open(&r->host, "host", &options, &e));
+    if (how->comm) how->comm(&r->comm, how->comm_ctx, how->rank, r->device);
+}
+
 static inline void run_start_model(struct run *r)
 {
     const struct run_options *how = &r->how;
     const struct source *s = r->s;
-    bool two = getenv("ZF_TWO_DEVICES") != NULL;
-    struct zf_device_options options = {.threads = how->threads + (two ? 4 : 0), /* enough to be parted */
-                                        .part = two ? ZF_PART_COMPUTE : ZF_PART_ALL,
-                                        .synchronous = how->synchronous,
-                                        .jitter = how->jitter};
-    ok(zf_device_open(&r->device, "host", &options, &e));
-    options.part = ZF_PART_CPU_HALF;
-    options.jitter += how->jitter != 0; /* other delays than the first device's */
-    if (two) ok(zf_device_open(&r->host, "host", &options, &e));
+    run_open_devices(r);
     ok(zf_model_open(&r->model, &s->config, s->hf, 1, how->dtype, true, r->device, &e));
     ok(zf_model_reserve(&r->model, GOLDEN_ROWS * s->length, s->length, how->recompute ? ZF_KEEP_INPUTS : ZF_KEEP_ALL, &e));
     ok(zf_batch_init(&r->batch, GOLDEN_ROWS * s->length, &e));
@@ -248,25 +275,30 @@ static inline void run_change_text(struct run *r, const char *options)
     run_apply(r);
 }
 
-/* Rows first .. first + count, every token but a row's first a target. */
+/* A document: every token but its first is a target. */
+static inline void add_document(struct zf_batch *b, const int64_t *ids, size_t n)
+{
+    size_t begin = b->tokens;
+    b->segments[b->segment_count++] = (struct zf_segment){begin, n, begin, n};
+    for (size_t i = 0; i < n; i++) {
+        b->ids[begin + i] = (int32_t)ids[i];
+        b->position[begin + i] = (int32_t)i;
+        b->target[begin + i] = i + 1 < n ? (int32_t)ids[i + 1] : -1;
+    }
+    b->tokens += n;
+    b->label_tokens += n - 1;
+}
+
+/* Rows first .. first + count. */
 static inline void fill_batch(struct run *r, size_t first, size_t count)
 {
-    size_t n = r->s->length;
+    size_t n = r->s->length, cut = r->how.packed ? n / 3 + 1 : 0;
     const int64_t *ids = r->s->ids + first % r->s->rows * n;
-    struct zf_batch *b = &r->batch;
-    zf_batch_clear(b);
+    zf_batch_clear(&r->batch);
     for (size_t row = 0; row < count; row++) {
-        b->segments[row] = (struct zf_segment){row * n, n, row * n, n};
-        for (size_t i = 0; i < n; i++) {
-            size_t at = row * n + i;
-            b->ids[at] = (int32_t)ids[at];
-            b->position[at] = (int32_t)i;
-            b->target[at] = i + 1 < n ? (int32_t)ids[at + 1] : -1;
-        }
+        if (cut) add_document(&r->batch, ids + row * n, cut);
+        add_document(&r->batch, ids + row * n + cut, n - cut);
     }
-    b->tokens = count * n;
-    b->label_tokens = count * (n - 1);
-    b->segment_count = count;
 }
 
 /* The learning rate of the golden runs. */
@@ -278,14 +310,17 @@ static inline double golden_rate(uint64_t t)
 static inline struct zf_step_norm run_step_at(struct run *r, uint64_t t, double rate)
 {
     struct zf_step_norm norm;
-    double labels = (double)(GOLDEN_ROWS * (r->s->length - 1));
-    size_t parts = r->how.two_micro_batches ? 2 : 1;
+    double labels = (double)(GOLDEN_ROWS * (r->s->length - (r->how.packed ? 2 : 1)));
+    const struct zf_comm *c = r->comm;
+    size_t first = c ? zf_share(GOLDEN_ROWS, c->rank, c->ranks) : 0, end = c ? zf_share(GOLDEN_ROWS, c->rank + 1, c->ranks) : GOLDEN_ROWS;
+    size_t parts = r->how.two_micro_batches && end - first > 1 ? 2 : 1;
     ok(zf_pipeline_begin(&r->pipeline, rate, false, &e));
-    for (size_t i = 0; i < parts; i++) {
-        fill_batch(r, (t - 1) * GOLDEN_ROWS + i * (GOLDEN_ROWS / parts), GOLDEN_ROWS / parts);
+    for (size_t i = 0; i < parts && first < end; i++) {
+        fill_batch(r, (t - 1) * GOLDEN_ROWS + first + i * ((end - first) / parts), (end - first) / parts);
         if (i == parts - 1) zf_pipeline_last(&r->pipeline);
         ok(zf_model_step(&r->model, &r->batch, true, (float)(1 / labels), r->pipeline.loss, &e));
     }
+    if (first == end) ok(zf_pipeline_absent(&r->pipeline, &e));
     ok(zf_pipeline_finish(&r->pipeline, &norm, &e));
     if (t <= GOLDEN_STEPS) {
         r->losses[t] = norm.loss / labels;
@@ -308,18 +343,26 @@ static inline size_t run_cpu_state(const struct run *r)
     return info.bytes[ZF_TAG_CPU_STATE];
 }
 
+/* From the device's memory, and into it; all that was issued is done. */
+static inline void run_peek(const struct run *r, void *to, const void *from, size_t bytes)
+{
+    ok(r->device->type->copy(r->model.lane, to, from, bytes));
+    ok(r->device->type->lane_sync(r->model.lane, &e));
+}
+
 /* Visible weights of a parameter, as they are stored, in fp32. */
 static inline float *run_weights(const struct run *r, const struct zf_param *p)
 {
-    float *out = malloc(p->rows * p->cols * sizeof *out);
+    size_t n = p->rows * p->cols, size = zf_dtype_size(r->model.dtype);
+    float *out = malloc(n * sizeof *out);
     assert_non_null(out);
-    for (size_t i = 0; i < p->rows * p->cols; i++) {
-        if (r->model.dtype == ZF_F32) {
-            out[i] = ((const float *)r->model.weights)[p->offset + i];
-        } else {
-            uint32_t u = (uint32_t)((const uint16_t *)r->model.weights)[p->offset + i] << 16;
-            memcpy(&out[i], &u, sizeof u);
-        }
+    char *stored = (char *)out + n * (sizeof *out - size); /* widened from its end on */
+    run_peek(r, stored, (const char *)r->model.weights + p->offset * size, n * size);
+    for (size_t i = 0; r->model.dtype != ZF_F32 && i < n; i++) {
+        uint16_t half;
+        memcpy(&half, stored + i * size, sizeof half);
+        uint32_t u = (uint32_t)half << 16;
+        memcpy(&out[i], &u, sizeof u);
     }
     return out;
 }

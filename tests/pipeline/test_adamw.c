@@ -151,8 +151,10 @@ static void test_adamw_against_float64(void **state)
     size_t n = 0;
     for (size_t policy = 0; policy < sizeof EACH / sizeof *EACH; policy++)
         for (size_t tour = 0; tour < sizeof TOURS / sizeof *TOURS; tour++)
-            for (size_t rule = (policy + tour) % 2; rule < sizeof rules / sizeof *rules; rule += 2, n++)
+            for (size_t rule = (policy + tour) % 2; rule < sizeof rules / sizeof *rules; rule += 2, n++) {
+                if (left_out(n, 5)) continue;
                 trained(n % 3 ? ODD_LLAMA : ODD_GPT2, policy, tour, &rules[rule], n % 2 ? ZF_BF16 : ZF_F32);
+            }
 }
 
 int main(void)

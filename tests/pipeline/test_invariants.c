@@ -8,6 +8,7 @@ static void equal(const char *a, const char *a_changes, const char *b, const cha
         struct source s;
         source_make(&s, SOURCES[i], 2 * STEPS, 12);
         for (int d = 0; d < 4; d++) {
+            if (left_out((size_t)d + i, 4)) continue; /* f32, and bf16 by chance */
             struct result x = {0}, y = {0};
             char what[600];
             struct run_options how = {.dtype = d & 1 ? ZF_BF16 : ZF_F32, .threads = 2, .stochastic = d & 2}, other = how;
@@ -93,6 +94,7 @@ static void test_i7_accumulation(void **state)
     source_make(&s, TINY_LLAMA, 2 * STEPS, 12);
     for (size_t i = 0; i < POLICY_COUNT; i++) {
         struct result x = {0}, y = {0};
+        if (left_out(i, 3)) continue;
         train(&x, &s, POLICIES[i], NULL, &(struct run_options){.dtype = ZF_F32, .threads = 2}, NULL, "");
         train(&y, &s, POLICIES[i], NULL, &(struct run_options){.dtype = ZF_F32, .threads = 2, .two_micro_batches = true}, NULL, "");
         for (size_t t = 1; t <= STEPS; t++)
@@ -113,6 +115,7 @@ static void test_steps_that_do_not_count(void **state)
     source_make(&s, TINY_GPT2, 2 * STEPS, 12);
     for (size_t i = 0; i < POLICY_COUNT; i++)
         for (uint64_t bad = 1; bad <= 9; bad += i % 3 + 1) {
+            if (left_out(bad - 1, 9) || left_out(i, 3)) continue;
             struct result out[2];
             memset(out, 0, sizeof out);
             for (int kind = 0; kind < 2; kind++) {
@@ -155,6 +158,7 @@ static void test_memory_as_planned(void **state)
             struct run r;
             struct zf_pipeline_sizes sizes;
             enum zf_dtype dtype = (i + k) % 2 ? ZF_BF16 : ZF_F32;
+            if (left_out(i + k, 4)) continue;
             run_open_text(&r, &s, POLICIES[i], &(struct run_options){.dtype = dtype, .threads = 1});
             zf_pipeline_measure(&sizes, &r.model.params, &r.pipeline.policy, dtype);
             for (uint64_t t = 1; t <= STEPS; t++) run_step(&r, t);
@@ -210,6 +214,7 @@ static void test_memory_after_a_change(void **state)
         struct run old, fresh;
         char options[256], both[300];
         size_t before[ZF_MEM_TAGS], after[ZF_MEM_TAGS], wanted[ZF_MEM_TAGS];
+        if (left_out(i, 5)) continue;
         snprintf(options, sizeof options, "%s%s", from, how[i % 2]);
         snprintf(both, sizeof both, "%s %s", options, to[i / 2]);
         run_open_text(&old, &s, options, &(struct run_options){.threads = 2});

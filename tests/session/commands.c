@@ -232,7 +232,8 @@ static void not_changed(void **state)
     says("steps 3", "!*warmup_steps is 5");
     says("steps default", "!*no default");
     says("swap x2", "!*swap is `x2`");
-    says("device cuda", "!*begin another run from the export");
+    says("dtype bf16", "!*begin another run from the export");
+    says("device cuda", "!*--set device=cuda`");
     says("threads 3", "!*stop, and go on with it");
     says("threads 3", "!*--set threads=3`");
 }

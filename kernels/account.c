@@ -1,21 +1,20 @@
-/* The account of a lane's time, and its spans while somebody watches. The lane's thread writes, any thread reads: under a lock that is held
- * for some instructions. */
-#include "kernels/host/host.h"
+/* See account.h. */
+#include "kernels/account.h"
 
 #include <stdlib.h>
 
-void zf_host_account_init(struct zf_host_account *a)
+void zf_account_init(struct zf_account *a)
 {
     pthread_mutex_init(&a->lock, NULL);
 }
 
-void zf_host_account_free(struct zf_host_account *a)
+void zf_account_free(struct zf_account *a)
 {
     pthread_mutex_destroy(&a->lock);
     free(a->ring);
 }
 
-static void keep(struct zf_host_account *a, const struct zf_span *s) /* locked */
+static void keep(struct zf_account *a, const struct zf_span *s) /* locked */
 {
     if (!a->room) return;
     if (a->count == a->room) { /* the oldest goes */
@@ -26,21 +25,20 @@ static void keep(struct zf_host_account *a, const struct zf_span *s) /* locked *
     a->ring[(a->first + a->count++) % a->room] = *s;
 }
 
-void zf_host_account_work(struct zf_host_account *a, enum zf_host_op op, const union zf_host_args *args, const struct zf_span *s)
+void zf_account_work(struct zf_account *a, enum zf_work_kind kind, const struct zf_cost *cost, const struct zf_span *s)
 {
-    struct zf_host_cost cost = zf_host_cost(op, args);
-    struct zf_host_usage *u = &a->used[s->phase][op];
+    struct zf_usage *u = &a->used[s->phase][kind];
     pthread_mutex_lock(&a->lock);
     a->busy += s->work;
     u->calls++;
     u->seconds += s->work;
-    u->flops += cost.flops;
-    u->bytes += cost.bytes;
+    u->flops += cost->flops;
+    u->bytes += cost->bytes;
     keep(a, s);
     pthread_mutex_unlock(&a->lock);
 }
 
-void zf_host_account_wait(struct zf_host_account *a, const struct zf_span *s)
+void zf_account_wait(struct zf_account *a, const struct zf_span *s)
 {
     pthread_mutex_lock(&a->lock);
     a->waited += s->end - s->start;
@@ -48,7 +46,7 @@ void zf_host_account_wait(struct zf_host_account *a, const struct zf_span *s)
     pthread_mutex_unlock(&a->lock);
 }
 
-double zf_host_account_busy(struct zf_host_account *a)
+double zf_account_busy(struct zf_account *a)
 {
     pthread_mutex_lock(&a->lock);
     double busy = a->busy;
@@ -56,7 +54,7 @@ double zf_host_account_busy(struct zf_host_account *a)
     return busy;
 }
 
-double zf_host_account_waited(struct zf_host_account *a)
+double zf_account_waited(struct zf_account *a)
 {
     pthread_mutex_lock(&a->lock);
     double waited = a->waited;
@@ -64,16 +62,16 @@ double zf_host_account_waited(struct zf_host_account *a)
     return waited;
 }
 
-size_t zf_host_account_rows(struct zf_host_account *a, struct zf_profile_row *out, size_t room)
+size_t zf_account_rows(struct zf_account *a, struct zf_profile_row *out, size_t room)
 {
     size_t n = 0;
     pthread_mutex_lock(&a->lock);
     for (int p = 0; p < ZF_PHASES; p++)
-        for (int op = 0; op < ZF_HOST_OPS; op++) {
-            const struct zf_host_usage *u = &a->used[p][op];
+        for (int kind = 0; kind < ZF_WORK_KINDS; kind++) {
+            const struct zf_usage *u = &a->used[p][kind];
             if (!u->calls) continue;
             if (n < room)
-                out[n] = (struct zf_profile_row){(enum zf_phase)p, zf_host_op_name((enum zf_host_op)op), u->calls, u->seconds, u->flops,
+                out[n] = (struct zf_profile_row){(enum zf_phase)p, zf_work_name((enum zf_work_kind)kind), u->calls, u->seconds, u->flops,
                                                  u->bytes};
             n++;
         }
@@ -81,7 +79,7 @@ size_t zf_host_account_rows(struct zf_host_account *a, struct zf_profile_row *ou
     return n;
 }
 
-enum zf_status zf_host_account_watch(struct zf_host_account *a, size_t room, struct zf_err *e)
+enum zf_status zf_account_watch(struct zf_account *a, size_t room, struct zf_err *e)
 {
     struct zf_span *ring = room ? calloc(room, sizeof *ring) : NULL;
     if (room && !ring) return zf_fail_memory(e, "spans of a lane's time");
@@ -96,7 +94,7 @@ enum zf_status zf_host_account_watch(struct zf_host_account *a, size_t room, str
     return ZF_OK;
 }
 
-size_t zf_host_account_take(struct zf_host_account *a, struct zf_span *out, size_t room, uint64_t *dropped)
+size_t zf_account_take(struct zf_account *a, struct zf_span *out, size_t room, uint64_t *dropped)
 {
     pthread_mutex_lock(&a->lock);
     size_t n = a->count < room ? a->count : room;

@@ -1,11 +1,11 @@
 /* What each op costs: arithmetic, and the memory it cannot do without (each operand read or written once, as if nothing were cached). With
  * the time the lane measures that makes GFLOP/s and GB/s. Pure functions of the arguments. */
-#include "kernels/host/host.h"
+#include "kernels/work.h"
 
 /* Of one call. */
-#define COST(op) static struct zf_host_cost cost_##op(const struct zf_##op##_args *a)
+#define COST(op) static struct zf_cost cost_##op(const struct zf_##op##_args *a)
 #define MAKES(flops, bytes) \
-    return (struct zf_host_cost) \
+    return (struct zf_cost) \
     { \
         (double)(flops), (double)(bytes) \
     }
@@ -55,39 +55,17 @@ COST(rope)
     MAKES(3 * n, 2 * n * zf_dtype_size(a->type));
 }
 
-/* Pairs of a query and a key it sees. */
-static double pairs(const struct zf_segment *s, size_t count)
-{
-    double sum = 0;
-    for (size_t i = 0; i < count; i++) {
-        double q = (double)s[i].q_count;
-        sum += q * (double)s[i].k_count - q * (q - 1) / 2;
-    }
-    return sum;
-}
-
-/* Elements of queries, keys and values. */
-static double heads_elements(const struct zf_segment *s, size_t count, size_t heads, size_t kv_heads, size_t head_dim, double *q)
-{
-    double keys = 0;
-    *q = 0;
-    for (size_t i = 0; i < count; i++) {
-        *q += (double)s[i].q_count * (double)(heads * head_dim);
-        keys += (double)s[i].k_count * (double)(kv_heads * head_dim);
-    }
-    return keys;
-}
+/* Elements of queries, and of keys or values. */
+#define ATTENDS(a) ((double)(a)->q_rows * (double)((a)->heads * (a)->head_dim) + (a)->keys * (double)((a)->kv_heads * (a)->head_dim))
 
 COST(attention)
 {
-    double q, kv = heads_elements(a->segments, a->segment_count, a->heads, a->kv_heads, a->head_dim, &q);
-    MAKES(4 * pairs(a->segments, a->segment_count) * (double)(a->heads * a->head_dim), (double)zf_dtype_size(a->type) * 2 * (q + kv));
+    MAKES(4 * a->pairs * (double)(a->heads * a->head_dim), (double)zf_dtype_size(a->type) * 2 * ATTENDS(a));
 }
 
 COST(attention_backward)
 {
-    double q, kv = heads_elements(a->segments, a->segment_count, a->heads, a->kv_heads, a->head_dim, &q);
-    MAKES(10 * pairs(a->segments, a->segment_count) * (double)(a->heads * a->head_dim), (double)zf_dtype_size(a->type) * 4 * (q + kv));
+    MAKES(10 * a->pairs * (double)(a->heads * a->head_dim), (double)zf_dtype_size(a->type) * 4 * ATTENDS(a));
 }
 
 COST(activation)
@@ -187,37 +165,47 @@ COST(column_shares)
     MAKES(ZF_COLUMN_PARTS * a->cols, a->cols * (ZF_COLUMN_PARTS * sizeof(double) + sizeof(float)));
 }
 
-struct zf_host_cost zf_host_cost(enum zf_host_op op, const union zf_host_args *a)
+struct zf_cost zf_cost_of(enum zf_work_kind kind, const union zf_work_args *a)
 {
-    switch (op) {
+    switch (kind) {
 #define ZF_OP(name) \
-    case ZF_HOST_##name: \
+    case ZF_WORK_##name: \
         return cost_##name(&a->name);
 #include "kernels/ops.def"
 #undef ZF_OP
-    case ZF_HOST_copy: return (struct zf_host_cost){0, 2 * (double)a->copy.bytes};
-    case ZF_HOST_copy_list: {
+    case ZF_WORK_copy: return (struct zf_cost){0, 2 * (double)a->copy.bytes};
+    case ZF_WORK_copy_list: {
         double bytes = 0;
         for (size_t i = 0; i < a->copy_list.count; i++) bytes += 2 * (double)a->copy_list.list[i].bytes;
-        return (struct zf_host_cost){0, bytes};
+        return (struct zf_cost){0, bytes};
     }
-    case ZF_HOST_fill: return (struct zf_host_cost){0, (double)a->fill.bytes};
-    case ZF_HOST_call:
-    case ZF_HOST_OTHER:
-    case ZF_HOST_OPS: break;
+    case ZF_WORK_fill: return (struct zf_cost){0, (double)a->fill.bytes};
+    case ZF_WORK_call:
+    case ZF_WORK_OTHER:
+    case ZF_WORK_KINDS: break;
     }
-    return (struct zf_host_cost){0};
+    return (struct zf_cost){0};
 }
 
-static const char *const op_names[ZF_HOST_OPS] = {
-    [ZF_HOST_OTHER] = "other",
-#define ZF_OP(name) [ZF_HOST_##name] = #name,
+static const char *const names[ZF_WORK_KINDS] = {
+    [ZF_WORK_OTHER] = "other",
+#define ZF_OP(name) [ZF_WORK_##name] = #name,
 #include "kernels/ops.def"
 #undef ZF_OP
-    [ZF_HOST_copy] = "copy",   [ZF_HOST_copy_list] = "copy", [ZF_HOST_fill] = "fill", [ZF_HOST_call] = "call",
+    [ZF_WORK_copy] = "copy",   [ZF_WORK_copy_list] = "copy", [ZF_WORK_fill] = "fill", [ZF_WORK_call] = "call",
 };
 
-const char *zf_host_op_name(enum zf_host_op op)
+const char *zf_work_name(enum zf_work_kind kind)
 {
-    return op_names[op];
+    return names[kind];
+}
+
+void zf_segments_sum(const struct zf_segment *s, size_t count, double *pairs, double *keys)
+{
+    *pairs = *keys = 0;
+    for (size_t i = 0; i < count; i++) {
+        double q = (double)s[i].q_count;
+        *pairs += q * (double)s[i].k_count - q * (q - 1) / 2;
+        *keys += (double)s[i].k_count;
+    }
 }
