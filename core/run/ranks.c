@@ -76,6 +76,12 @@ enum zf_status zf_ranks_begin(struct zf_world *w, const struct zf_setup *s, cons
     return bad;
 }
 
+int zf_ranks_gpu(const struct zf_world *w)
+{
+    const char *given = getenv("CUDA_VISIBLE_DEVICES");
+    return given && *given && !strchr(given, ',') ? 0 : zf_world_place(w).rank;
+}
+
 /* Ranks without a GPU exchange over MPI where all were started by a launcher that MPI knows, else over TCP. */
 static enum zf_status choose_mesh(struct zf_trainer *t, bool *mesh, struct zf_err *e)
 {

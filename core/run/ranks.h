@@ -15,6 +15,8 @@ enum zf_status zf_ranks_run(struct zf_options *o, struct zf_train_how *how, cons
 enum zf_status zf_ranks_begin(struct zf_world *w, const struct zf_setup *s, const struct zf_resume *r, struct zf_err *e);
 /* All, when devices, model and state are there: the same data, and the same weights bit for bit. */
 enum zf_status zf_ranks_compare(struct zf_trainer *t, struct zf_err *e);
+/* Which GPU is this rank's: they are given out in the order of ranks on a machine, where the launcher has not done so. */
+int zf_ranks_gpu(const struct zf_world *w);
 /* What ranks say to each other. Before the pipeline. */
 enum zf_status zf_ranks_open_comm(struct zf_trainer *t, struct zf_err *e);
 /* Rank 0: the loss of a rank is written down, by whoever comes first. When journal and metrics are open. */

@@ -197,7 +197,8 @@ static enum zf_status open_devices(struct zf_trainer *t, struct zf_err *e)
     bool gpu = t->o->device == ZF_DEVICE_CUDA;
     const char *name = zf_option_table[ZF_OPT_device].choices[t->o->device];
     t->loader_processor = zf_cores_loader(zf_cores(), threads);
-    ZF_TRY(zf_device_open(&t->device, name, &(struct zf_device_options){.threads = threads, .part = ZF_PART_COMPUTE}, e));
+    const struct zf_device_options own = {.threads = threads, .part = ZF_PART_COMPUTE, .number = gpu ? zf_ranks_gpu(t->world) : 0};
+    ZF_TRY(zf_device_open(&t->device, name, &own, e));
     if (!gpu && !zf_cores_apart(zf_cores(), threads)) return ZF_OK;
     const struct zf_device_options half = {.threads = threads, .part = gpu ? ZF_PART_BESIDE_GPU : ZF_PART_CPU_HALF};
     enum zf_status s = zf_device_open(&t->host, "host", &half, e);
