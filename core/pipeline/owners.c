@@ -276,8 +276,10 @@ enum zf_status zf_pipeline_leave(struct zf_pipeline *p, struct zf_matrix *x, con
  * taken anew without them. */
 static enum zf_status unstage(struct zf_pipeline *p, struct zf_matrix *x, const uint8_t *chosen, struct zf_err *e)
 {
+    bool some = false; /* rows of whichever rank: all take the sums anew together, or none does */
     for (size_t c = 0; x->shares && c < x->channels; c++) {
         bool leaves = x->shares->staged[c] && chosen[c];
+        some |= leaves;
         x->shares->staged[c] &= !leaves;
         x->shares->staged_rows -= leaves;
     }
@@ -305,7 +307,7 @@ static enum zf_status unstage(struct zf_pipeline *p, struct zf_matrix *x, const 
     }
     if (!kept) x->staged_rows = 0;
     enum zf_status s = ZF_OK;
-    if (p->policy.optimistic && x->staged_moved && (kept || x->shares)) {
+    if (p->policy.optimistic && (x->shares ? some : x->staged_moved && kept)) {
         s = zf_pipeline_statistics(p, x, from, to, kept, true, x->up.rule.beta2, e);
         if (!s) s = p->host->type->lane_sync(p->cpu, e);
     }

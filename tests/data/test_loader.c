@@ -199,8 +199,14 @@ static void shares_of_ranks(void **state)
     const struct zf_dataset data = {.rows = 97};
     for (int ranks = 1; ranks <= 5; ranks++)
         for (int rank = 0; rank < ranks; rank++) {
-            struct zf_loader_options o = {
-                .data = &data, .first = 3, .count = 41, .step_rows = 7, .rank = rank, .ranks = ranks, .micro_batch = 2, .room_tokens = 2 * LONGEST};
+            struct zf_loader_options o = {.data = &data,
+                                          .first = 3,
+                                          .count = 41,
+                                          .step_rows = 7,
+                                          .rank = rank,
+                                          .ranks = ranks,
+                                          .micro_batch = 2,
+                                          .room_tokens = 2 * LONGEST};
             struct zf_loader *l;
             struct zf_err e = {0};
             assert_int_equal(zf_loader_start(&l, &o, &e), ZF_OK);
