@@ -18,11 +18,18 @@ SAN = {
     "UBSAN_OPTIONS": "halt_on_error=1:print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1:second_deadlock_stack=1",
 }
-# name, meson options, factor on time limits, which of the tests run (a folder under tests/, or a test's name); None: all
+SANITIZED = ["-Db_lundef=false", "-Doptimization=1", "-Dgpu_arch=90"]  # what nvcc makes is the same in each build, and never run
+# What has threads of its own, or streams: of each suite a folder under tests/, or a test's name. The emulated device has a thread for each
+# of a block, so that most kernels take minutes here; their order is the same in all tests, and cudaemu has those that look for it.
+THREADED = {
+    "quick": {"base", "kernels", "train-threads", "pipeline schedules", "pipeline state"},
+    "cuda": {"cudaemu", "cuda_comm", "cuda_gradients"},
+}
+# name, meson options, factor on time limits, which of the tests run, by suite; None: all
 BUILDS = [
     ("plain", ["-Dwerror=true"], 1, None),
-    ("asan", ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Doptimization=1"], 4, None),
-    ("tsan", ["-Db_sanitize=thread", "-Db_lundef=false", "-Doptimization=1"], 8, {"base", "kernels", "train-threads", "pipeline schedules", "pipeline state"}),
+    ("asan", ["-Db_sanitize=address,undefined"] + SANITIZED, 4, None),
+    ("tsan", ["-Db_sanitize=thread"] + SANITIZED, 8, THREADED),
 ]
 GOOD, SKIPPED = {"OK", "EXPECTEDFAIL"}, {"SKIP"}
 
@@ -56,7 +63,7 @@ def count(entry):
     return passed, max(failed, 1), skipped
 
 
-def setup(name, options):
+def setup(name, options, suites, which):
     folder = "build-" + name
     print(f"{name}: building ...", flush=True)
     words = ["meson", "setup", folder] + options
@@ -64,7 +71,8 @@ def setup(name, options):
         words.append("--reconfigure")
     else:
         shutil.rmtree(folder, ignore_errors=True)
-    for step in (words, ["ninja", "-C", folder]):
+    for step in (lambda: words, lambda: ["ninja", "-C", folder] + ([] if which is None else needed(folder, suites, which))):
+        step = step()
         code, text = command(step)
         if code:
             print(f"{name}: '{' '.join(step)}' failed ({code}):\n{tail(text)}", flush=True)
@@ -72,12 +80,24 @@ def setup(name, options):
     return folder
 
 
-def chosen(folder, suite, which):
-    code, text = command(["meson", "introspect", "--tests", folder])
+def introspect(folder, what):
+    code, text = command(["meson", "introspect", "--" + what, folder])
     if code:
         raise SystemExit(f"meson introspect failed: {tail(text)}")
+    return json.loads(text)
+
+
+def needed(folder, suites, which):
+    """The files that those tests are made of: all the others need not be built."""
+    files = {t["id"]: [os.path.relpath(f, os.path.abspath(folder)) for f in t["filename"]] for t in introspect(folder, "targets")}
+    names = {n for s in suites for n in chosen(folder, s, which)}
+    return sorted({f for t in introspect(folder, "tests") if t["name"] in names for i in t["depends"] for f in files.get(i, [])})
+
+
+def chosen(folder, suite, which):
     out = []
-    for test in json.loads(text):
+    which = which if which is None else which.get(suite, set())
+    for test in introspect(folder, "tests"):
         in_suite = any(s == suite or s.endswith(":" + suite) for s in test["suite"])
         places = {test["name"]} | {os.path.basename(os.path.dirname(word)) for word in test["cmd"] if "/" in word}
         if in_suite and (which is None or which & places):
@@ -112,7 +132,7 @@ def run(name, folder, suite, factor, which):
             print(f"--- {name}: {test}: {entry['result'] if entry else 'did not run'}", flush=True)
             if entry:
                 print(tail((entry.get("stdout") or "") + (entry.get("stderr") or "")), flush=True)
-    if not names or (suite == "quick" and "kernels_ops" not in names):  # no cmocka: a green run without the unit tests would be a lie
+    if (not names and suite != "cuda") or (suite == "quick" and "kernels_ops" not in names):  # no cmocka: a green run without the unit tests would be a lie
         print(f"{name}: the unit tests are missing; is cmocka installed?", flush=True)
         total[1] += 1
     report(f"{name} {suite}", total, time.monotonic() - began)
@@ -124,15 +144,16 @@ def report(what, total, seconds):
 
 
 def main():
-    suites = ["quick"] + [s for s in sys.argv[1:] if s == "long"]
+    suites = ["quick", "cuda"] + [s for s in sys.argv[1:] if s == "long"]
     if set(sys.argv[1:]) - {"quick", "long"}:
         raise SystemExit("usage: tests/run.sh [long]")
     for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # under nohup, in the background of a script: tests are about them
         signal.signal(ignored, signal.default_int_handler if ignored == signal.SIGINT else signal.SIG_DFL)
     total = [0, 0, 0]
     for name, options, factor, which in BUILDS:
-        folder = setup(name, options)
-        parts = [[0, 1, 0]] if folder is None else [run(name, folder, s, factor, which) for s in suites if s == "quick" or name == "plain"]
+        theirs = [s for s in suites if s != "long" or name == "plain"]
+        folder = setup(name, options, theirs, which)
+        parts = [[0, 1, 0]] if folder is None else [run(name, folder, s, factor, which) for s in theirs]
         for part in parts:
             total = [a + b for a, b in zip(total, part)]
     print(f"{total[0]} passed, {total[1]} failed, {total[2]} skipped")

@@ -1,19 +1,11 @@
 #include "kernels/comm/wire.h"
+#include "kernels/comm/jobs.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 enum { SOME = 64 << 10, MANY = 4 << 20 }; /* elements of a rank's share that are summed at once; bytes that are sent at once */
-
-/* A collective on its way through a lane. */
-struct job {
-    struct wire_comm *comm;
-    struct job *next;
-    bool sum;
-    size_t count;
-    struct zf_comm_rows *list; /* behind it; their `first` as well */
-};
 
 struct wire_comm {
     struct zf_comm head;
@@ -23,8 +15,8 @@ struct wire_comm {
     struct zf_wire_block *out, *in; /* [ranks] of the job being done */
     char *scratch;                  /* [ranks][SOME doubles] */
     atomic_bool aborted, broken;
-    pthread_mutex_t lock; /* over the rest */
-    struct job *jobs;     /* that are not done; a lane that has failed does none of them */
+    struct zf_comm_jobs jobs;
+    pthread_mutex_t lock; /* over error */
     struct zf_err error;
 };
 
@@ -98,18 +90,6 @@ static enum zf_status gather_rows(struct wire_comm *c, const struct zf_comm_rows
     return ZF_OK;
 }
 
-static void forget(struct wire_comm *c, struct job *j)
-{
-    pthread_mutex_lock(&c->lock);
-    for (struct job **at = &c->jobs; *at; at = &(*at)->next)
-        if (*at == j) {
-            *at = j->next;
-            break;
-        }
-    pthread_mutex_unlock(&c->lock);
-    free(j);
-}
-
 static void fail(struct wire_comm *c, const struct zf_err *e)
 {
     pthread_mutex_lock(&c->lock);
@@ -121,29 +101,14 @@ static void fail(struct wire_comm *c, const struct zf_err *e)
 /* In the lane. */
 static void perform(void *ctx)
 {
-    struct job *j = ctx;
-    struct wire_comm *c = j->comm;
+    struct zf_comm_job *j = ctx;
+    struct wire_comm *c = (struct wire_comm *)j->comm;
     struct zf_err e;
     enum zf_status s = ZF_OK;
     for (size_t i = 0; !s && i < j->count && !atomic_load(&c->broken); i++)
         s = j->sum ? sum_rows(c, &j->list[i], &e) : gather_rows(c, &j->list[i], &e);
     if (s) fail(c, &e);
-    forget(c, j);
-}
-
-static struct job *job_new(struct wire_comm *c, bool sum, const struct zf_comm_rows *list, size_t count)
-{
-    size_t ends = (size_t)c->head.ranks + 1, rows = sizeof(struct job) + count * sizeof *list;
-    struct job *j = malloc(rows + count * ends * sizeof(size_t));
-    if (!j) return NULL;
-    *j = (struct job){.comm = c, .sum = sum, .count = count, .list = (void *)(j + 1)};
-    for (size_t i = 0; i < count; i++) {
-        size_t *first = (size_t *)(void *)((char *)j + rows) + i * ends;
-        memcpy(first, list[i].first, ends * sizeof *first);
-        j->list[i] = list[i];
-        j->list[i].first = first;
-    }
-    return j;
+    zf_comm_job_done(&c->jobs, j);
 }
 
 static enum zf_status issue(struct zf_comm *head, struct zf_lane *l, bool sum, const struct zf_comm_rows *list, size_t count)
@@ -156,16 +121,12 @@ static enum zf_status issue(struct zf_comm *head, struct zf_lane *l, bool sum, c
             fail(c, &e);
             return ZF_USAGE;
         }
-    struct job *j = job_new(c, sum, list, count);
+    struct zf_comm_job *j = zf_comm_job_new(&c->jobs, head, sum, list, count);
     if (!j) {
         zf_fail_memory(&e, "what goes to other ranks");
         fail(c, &e);
         return ZF_MEMORY;
     }
-    pthread_mutex_lock(&c->lock);
-    j->next = c->jobs;
-    c->jobs = j;
-    pthread_mutex_unlock(&c->lock);
     return c->device->type->call(l, perform, j);
 }
 
@@ -199,11 +160,7 @@ static void close_comm(struct zf_comm *head)
 {
     struct wire_comm *c = (struct wire_comm *)head;
     c->wire->close(c->wire);
-    while (c->jobs) {
-        struct job *j = c->jobs;
-        c->jobs = j->next;
-        free(j);
-    }
+    zf_comm_jobs_free(&c->jobs);
     pthread_mutex_destroy(&c->lock);
     free(c->out);
     free(c->in);
@@ -228,6 +185,7 @@ enum zf_status zf_comm_over_wire(struct zf_comm **out, const char *name, struct 
     c->in = calloc(n, sizeof *c->in);
     c->scratch = malloc(n * SOME * sizeof(double));
     pthread_mutex_init(&c->lock, NULL);
+    zf_comm_jobs_init(&c->jobs);
     if (!c->out || !c->in || !c->scratch) {
         close_comm(&c->head);
         return zf_fail_memory(e, "what goes to other ranks");

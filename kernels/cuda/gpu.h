@@ -75,10 +75,31 @@ template <class T, int N> static __device__ __forceinline__ void gpu_write(T *p,
     *reinterpret_cast<gpu_some<T, N> *>(p) = x;
 }
 
+/* The same as floats. */
+template <int N, class T> static __device__ __forceinline__ void gpu_fetch(float (&x)[N], const T *p)
+{
+    gpu_some<T, N> some = gpu_read<N>(p);
+    GPU_UNROLL
+    for (int i = 0; i < N; i++) x[i] = gpu_float(some.at[i]);
+}
+template <int N, class T> static __device__ __forceinline__ void gpu_store(T *p, const float (&x)[N])
+{
+    gpu_some<T, N> some;
+    GPU_UNROLL
+    for (int i = 0; i < N; i++) some.at[i] = gpu_from_float<T>(x[i]);
+    gpu_write(p, some);
+}
+
 /* Whether rows that are ld elements apart are read and written 16 bytes at a time: all begin at multiples of that. */
 template <class T> static __host__ __device__ inline bool gpu_wide(const T *p, size_t ld)
 {
     return (uintptr_t)p % 16 == 0 && ld * sizeof(T) % 16 == 0;
+}
+
+/* f(std::integral_constant) with how many elements of T a thread takes at once. */
+template <class T, class F> static inline cudaError_t gpu_by_width(bool wide, F f)
+{
+    return wide ? f(std::integral_constant<int, 16 / (int)sizeof(T)>()) : f(std::integral_constant<int, 1>());
 }
 
 /* ---- grids ---- */

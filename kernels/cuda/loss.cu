@@ -16,49 +16,72 @@ static __device__ float block_max(float x)
     return x;
 }
 
-/* The gradient lies over the logits; in bf16 over those that were read before: some are read by all, then written. */
-template <class T> static __device__ void write_gradient(float *x, size_t n, size_t target, float max, float factor, float scale)
+/* The gradient lies over the logits. In bf16 over those that were read before: STEPS times the block are read by all, then written; what is
+ * written then lies before what the next turn reads. A thread takes N at once. */
+template <class T, int N> static __device__ void write_gradient(float *x, size_t n, size_t target, float max, float factor, float scale)
 {
+    const int STEPS = 4;
     T *y = (T *)(void *)x;
-    for (size_t first = 0; first < n; first += blockDim.x) {
-        size_t i = first + threadIdx.x;
-        float e = i < n ? factor * expf(x[i] - max) : 0;
-        __syncthreads();
-        if (i < n) y[i] = gpu_from_float<T>(i == target ? e - scale : e);
-        __syncthreads();
+    for (size_t first = 0; first < n; first += (size_t)STEPS * N * GPU_THREADS) {
+        float e[STEPS][N];
+        GPU_UNROLL
+        for (int k = 0; k < STEPS; k++) {
+            size_t i = first + ((size_t)k * GPU_THREADS + threadIdx.x) * N;
+            if (i < n) gpu_fetch(e[k], x + i);
+        }
+        if (sizeof(T) < sizeof(float)) __syncthreads();
+        GPU_UNROLL
+        for (int k = 0; k < STEPS; k++) {
+            size_t i = first + ((size_t)k * GPU_THREADS + threadIdx.x) * N;
+            GPU_UNROLL
+            for (int j = 0; j < N; j++) e[k][j] = factor * expf(e[k][j] - max) - (i + j == target ? scale : 0);
+            if (i < n) gpu_store(y + i, e[k]);
+        }
     }
 }
 
-template <class T> static __global__ void cross_entropy(struct zf_cross_entropy_args a)
+template <class T, int N> static __global__ void __launch_bounds__(GPU_THREADS) cross_entropy(struct zf_cross_entropy_args a)
 {
     size_t r = blockIdx.x, n = a.n;
     float *x = a.logits + r * a.ld, high = -INFINITY, low = INFINITY;
     int32_t target = a.target[r];
     if (target < 0) {
         if (threadIdx.x == 0) a.loss[r] = 0;
-        for (size_t i = threadIdx.x; i < n && a.gradient; i += blockDim.x) ((T *)(void *)x)[i] = gpu_from_float<T>(0);
+        for (size_t i = threadIdx.x; i < n && a.gradient; i += GPU_THREADS) ((T *)(void *)x)[i] = gpu_from_float<T>(0);
         return;
     }
-    for (size_t i = threadIdx.x; i < n; i += blockDim.x) {
-        high = fmaxf(high, x[i]);
-        low = fminf(low, x[i]);
+    double sum = 0; /* of exp(x - high), high what this thread has seen */
+    for (size_t i = threadIdx.x * (size_t)N; i < n; i += (size_t)N * GPU_THREADS) {
+        float some[N], most = high, part = 0;
+        gpu_fetch(some, x + i);
+        GPU_UNROLL
+        for (int j = 0; j < N; j++) {
+            most = fmaxf(most, some[j]);
+            low = fminf(low, some[j]);
+        }
+        if (most > high) sum *= (double)expf(high - most);
+        high = most;
+        GPU_UNROLL
+        for (int j = 0; j < N; j++) part += expf(some[j] - high);
+        sum += (double)part;
     }
+    float mine = high;
     high = block_max(high);
     low = -block_max(-low);
-    double sum = 0;
-    for (size_t i = threadIdx.x; i < n; i += blockDim.x) sum += (double)expf(x[i] - high);
-    sum = gpu_block_sum(sum);
+    sum = gpu_block_sum(mine == high ? sum : sum * (double)expf(mine - high));
     if (low == -INFINITY) sum = (double)NAN; /* exp would pass it over */
     if (threadIdx.x == 0) a.loss[r] = (float)(log(sum) + ((double)high - (double)x[target]));
     __syncthreads();
-    if (a.gradient) write_gradient<T>(x, n, (size_t)target, high, (float)((double)a.scale / sum), a.scale);
+    if (a.gradient) write_gradient<T, N>(x, n, (size_t)target, high, (float)((double)a.scale / sum), a.scale);
 }
 
 extern "C" cudaError_t zf_cuda_cross_entropy(const struct zf_cross_entropy_args *a, cudaStream_t s)
 {
     return gpu_by_type(a->type, [&](auto t) {
         using T = decltype(t);
-        return gpu_launch(cross_entropy<T>, (unsigned)a->rows, GPU_THREADS, 0, s, *a);
+        return gpu_by_width<float>(gpu_wide(a->logits, a->ld) && gpu_wide(a->logits, a->n), [&](auto width) {
+            return gpu_launch(cross_entropy<T, decltype(width)::value>, (unsigned)a->rows, GPU_THREADS, 0, s, *a);
+        });
     });
 }
 
@@ -84,18 +107,26 @@ extern "C" cudaError_t zf_cuda_sum_losses(const struct zf_sum_losses_args *a, cu
 
 /* ---- the norm ---- */
 
-static __global__ void sum_squares(const float *x, double *partial, size_t n)
+template <int N> static __global__ void sum_squares(const float *x, double *partial, size_t n)
 {
     size_t first = (size_t)blockIdx.x * ZF_SQUARES_CHUNK, end = n - first < ZF_SQUARES_CHUNK ? n : first + ZF_SQUARES_CHUNK;
     double sum = 0;
-    for (size_t i = first + threadIdx.x; i < end; i += GPU_THREADS) sum += (double)x[i] * (double)x[i];
+    for (size_t i = first + threadIdx.x * (size_t)N; i < end; i += (size_t)N * GPU_THREADS) {
+        float some[N];
+        gpu_fetch(some, x + i);
+        GPU_UNROLL
+        for (int j = 0; j < N; j++) sum += (double)some[j] * (double)some[j];
+    }
     sum = gpu_block_sum(sum);
     if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
 
 extern "C" cudaError_t zf_cuda_sum_squares(const struct zf_sum_squares_args *a, cudaStream_t s)
 {
-    return gpu_launch(sum_squares, (unsigned)((a->n - 1) / ZF_SQUARES_CHUNK + 1), GPU_THREADS, 0, s, a->x, a->partial, a->n);
+    return gpu_by_width<float>(gpu_wide(a->x, a->n), [&](auto width) {
+        return gpu_launch(sum_squares<decltype(width)::value>, (unsigned)((a->n - 1) / ZF_SQUARES_CHUNK + 1), GPU_THREADS, 0, s, a->x,
+                          a->partial, a->n);
+    });
 }
 
 static __global__ void clip_factor(struct zf_clip_factor_args a)

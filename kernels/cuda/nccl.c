@@ -1,5 +1,5 @@
 /* Ranks on GPUs: NCCL, in the stream of the lane. Shares of one size are its own collectives; others are a group of one a rank. */
-#include "kernels/comm.h"
+#include "kernels/comm/jobs.h"
 #include "kernels/cuda/cuda.h"
 
 #include <stdatomic.h>
@@ -11,6 +11,8 @@ struct nccl_comm {
     struct zf_comm head;
     const struct zf_nccl *nccl;
     ncclComm_t comm;
+    struct zf_cuda *device;
+    struct zf_comm_jobs jobs;
     atomic_bool aborted;
     pthread_mutex_t lock; /* over error */
     struct zf_err error;  /* code ZF_OK: none */
@@ -64,17 +66,17 @@ static ncclResult_t part(struct nccl_comm *c, const struct zf_comm_rows *x, int 
                : c->nccl->ncclBroadcast(of.at, of.at, of.count, of.type, rank, c->comm, s);
 }
 
-static enum zf_status issue(struct zf_comm *head, struct zf_lane *l, bool sum, const struct zf_comm_rows *list, size_t count)
+/* By the lane's thread. */
+static enum zf_status give(struct nccl_comm *c, struct zf_lane *l, bool sum, const struct zf_comm_rows *list, size_t count)
 {
-    struct nccl_comm *c = (struct nccl_comm *)head;
     const struct zf_nccl *n = c->nccl;
     if (atomic_load(&c->aborted)) return ZF_IO;
     ncclResult_t code = n->ncclGroupStart(), ended;
     unsigned given = 0;
     for (size_t i = 0; i < count && code == ncclSuccess; i++) {
-        bool all = even(&list[i], head->ranks);
+        bool all = even(&list[i], c->head.ranks);
         if (sum && list[i].type != ZF_F32 && list[i].type != ZF_F64) code = ncclInvalidArgument;
-        for (int r = 0; r < (all ? 1 : head->ranks) && code == ncclSuccess; r++) {
+        for (int r = 0; r < (all ? 1 : c->head.ranks) && code == ncclSuccess; r++) {
             if (++given % GROUP == 0) {
                 code = n->ncclGroupEnd();
                 if (code == ncclSuccess) code = n->ncclGroupStart();
@@ -85,6 +87,25 @@ static enum zf_status issue(struct zf_comm *head, struct zf_lane *l, bool sum, c
     }
     ended = n->ncclGroupEnd();
     return note(c, code != ncclSuccess ? code : ended, sum ? "a sum over ranks" : "a gathering from ranks");
+}
+
+static enum zf_status run_exchange(struct zf_lane *l, const union zf_work_args *a, struct zf_err *e)
+{
+    struct zf_comm_job *j = a->call.ctx;
+    struct nccl_comm *c = (struct nccl_comm *)j->comm;
+    enum zf_status s = give(c, l, j->sum, j->list, j->count);
+    zf_comm_job_done(&c->jobs, j);
+    if (!s) return ZF_OK;
+    return zf_comm_failed(&c->head, e) ? e->code : zf_fail(e, s, "NCCL", "an exchange with the other ranks was given up");
+}
+
+static enum zf_status issue(struct zf_comm *head, struct zf_lane *l, bool sum, const struct zf_comm_rows *list, size_t count)
+{
+    static const struct zf_work work = {.run = run_exchange, .kind = ZF_WORK_call};
+    struct nccl_comm *c = (struct nccl_comm *)head;
+    struct zf_comm_job *j = zf_comm_job_new(&c->jobs, head, sum, list, count);
+    if (!j) return ZF_MEMORY;
+    return zf_cuda_issue(l, &work, &(struct zf_call_args){NULL, j}, sizeof(struct zf_call_args));
 }
 
 static enum zf_status reduce_scatter(struct zf_comm *c, struct zf_lane *l, const struct zf_comm_rows *list, size_t count)
@@ -119,6 +140,7 @@ static void abort_all(struct zf_comm *head)
     pthread_mutex_lock(&c->lock);
     if (!c->error.code) zf_fail(&c->error, ZF_IO, "NCCL", "an exchange with the other ranks was given up");
     pthread_mutex_unlock(&c->lock);
+    zf_cuda_enter(c->device);
     c->nccl->ncclCommAbort(c->comm);
 }
 
@@ -126,6 +148,7 @@ static void close_comm(struct zf_comm *head)
 {
     struct nccl_comm *c = (struct nccl_comm *)head;
     if (c->comm && !atomic_load(&c->aborted)) c->nccl->ncclCommDestroy(c->comm);
+    zf_comm_jobs_free(&c->jobs);
     pthread_mutex_destroy(&c->lock);
     free(c);
 }
@@ -144,10 +167,13 @@ enum zf_status zf_cuda_comm_open(struct zf_comm **out, struct zf_device *d, cons
     if (!c) return zf_fail_memory(e, "what goes to other ranks");
     c->head = (struct zf_comm){&type, world->rank, world->ranks};
     c->nccl = nccl;
+    c->device = (struct zf_cuda *)d;
     pthread_mutex_init(&c->lock, NULL);
-    enum zf_status s = zf_cuda_status(cudaSetDevice(((struct zf_cuda *)d)->number), "the device", e);
-    if (!s) code = nccl->ncclCommInitRank(&c->comm, world->ranks, id, world->rank);
-    if (!s && code != ncclSuccess)
+    zf_comm_jobs_init(&c->jobs);
+    enum zf_status s = ZF_OK;
+    zf_cuda_enter(c->device);
+    code = nccl->ncclCommInitRank(&c->comm, world->ranks, id, world->rank);
+    if (code != ncclSuccess)
         s = zf_fail(e, ZF_IO, "NCCL", "rank %d of %d does not find the others: %s; NCCL_DEBUG=INFO in the environment says more",
                     world->rank, world->ranks, nccl->ncclGetErrorString(code));
     if (s)

@@ -22,6 +22,7 @@ CONSOLE = os.path.join(BUILD, "zenflow-console")
 TRAINER = os.path.join(BUILD, "zenflow-trainer")
 FAMILIES = os.path.join(SOURCE, "tests", "golden", "families")
 SLOW = float(os.environ.get("ZF_SLOW", "1"))  # how much slower than a plain build this one may be
+FEWER = SLOW > 1  # under a sanitizer: each kind of case, but not each of its kind, which the plain build has
 TEXT = os.path.join(SOURCE, "configs", "data", "shakespeare.txt")
 
 

@@ -13,6 +13,7 @@ from harness import expect
 LONG = "long" in sys.argv[1:]
 HOST, CUDA = h.TRAINER, os.path.join(h.BUILD, "tests", "zenflow-trainer-emulated")
 h.TRAINER = CUDA  # what test_resume runs
+os.environ["CUDAEMU_PROTECT"] = "1"  # host code that touches device memory dies
 BIG = ("zenflow-staggered-each", "zenflow_sync-rolling-mean", "zenflow-device", "zenflow-bf16", "stronghold", "gpu_only-bf16")
 
 
@@ -73,7 +74,11 @@ def test_a_gpu_that_is_not_there(folder):
     path = h.cfg(folder, run={"device": "cuda"})
     model = os.path.join(h.FAMILIES, "gpt2-bare-names")
     commands = ((path,), ("check", path), ("verify", model, model + "/golden.safetensors", "--device", "cuda"), ("generate", model, "--ids", "3", "--device", "cuda"))
-    missing = [(CUDA, {"CUDAEMU_DEVICES": 0}, "shows no GPU to this process"), (CUDA, {"CUDAEMU_CC": 75}, "compute capability 7.5")]
+    missing = [
+        (CUDA, {"CUDAEMU_DEVICES": 0}, "no NVIDIA driver"),
+        (CUDA, {"CUDAEMU_DEVICES": -1}, "shows no GPU to this process"),
+        (CUDA, {"CUDAEMU_CC": 75}, "compute capability 7.5"),
+    ]
     if not glob.glob("/dev/nvidia*"):
         missing.append((HOST, {}, "no NVIDIA driver"))
     for program, env, text in missing:

@@ -236,7 +236,7 @@ def test_a_job_that_ends(folder):
     go_on(path)
     r.same(out, whole)
     # enough time for steps, not for all; neither is a pause waited for
-    env, both = job(5 * h.SLOW), []
+    env, both = job(min(5 * h.SLOW, 15)), []
     for name, at in (("steps", {}), ("pause", {"4": "pause"})):
         path, out = setting(folder, name, **{**LONG, "run": {"grace": "1s"}}, at=at)
         both.append((h.start(path, program=h.TRAINER, env=env, stdout=subprocess.DEVNULL), out))

@@ -524,7 +524,7 @@ def test_interval_auto(folder):
 
 
 def test_memory_does_not_grow(folder):
-    for name in ("zenflow-staggered-each", "gpu_only"):
+    for name in ("zenflow-staggered-each",) if h.FEWER else ("zenflow-staggered-each", "gpu_only"):
         big = {**policy(name), "model": {"hidden": 128, "ffn": 256, "layers": 2}, "log": {"tensorboard": "yes"}}
         path, out, p = at_seven(folder, name, **big)
         seen = [[m for m in h.metrics(out, "step", whole=False) if m["step"] == 5][0]]

@@ -29,6 +29,7 @@ POLICIES = {
     "zenflow-bf16": {"bus_dtype": "f32"},
     "gpu_only-bf16": {},
 }
+FEW_POLICIES = ("gpu_only", "stronghold", "selected_only", "zenflow_sync-rolling-mean", "zenflow-staggered-each", "zenflow-global-mean", "zenflow-device", "zenflow-bf16")
 STEPS = 14
 SMALL = {
     "run": {"dir": "out", "seed": 3, "threads": 1},
@@ -118,7 +119,7 @@ def cut(out, number=1):
 def test_every_policy(folder):
     """Cut off somewhere, each elsewhere: far from a checkpoint, or in a step that is written down just now. With `long` at every step, and
     twice. (test_state.c does more of it, without files.)"""
-    for number, name in enumerate(POLICIES):
+    for number, name in enumerate(FEW_POLICIES if h.FEWER else POLICIES):
         whole = uninterrupted(folder, "whole-" + name, **policy(name))
         for first in range(1, STEPS) if LONG else (5 + number % 8,):
             path, out = setting(folder, f"{name}-{first}", **policy(name))
@@ -133,6 +134,7 @@ def test_every_step(folder):
     """A checkpoint of each step, gone on from: cut off after every single one, or every other."""
     every, even, odd = range(2, STEPS + 1), range(2, STEPS + 1, 2), range(3, STEPS + 1, 2)
     some = {"zenflow-staggered-each": every, "zenflow-rolling-mean": even, "zenflow-device": odd, "zenflow-bf16": even}
+    some = {"zenflow-rolling-mean": even, "zenflow-bf16": range(4, STEPS, 4)} if h.FEWER else some
     for name, steps in dict.fromkeys(POLICIES, every).items() if LONG else some.items():
         whole = uninterrupted(folder, "whole-" + name, **policy(name))
         path, out = setting(folder, name, **policy(name), checkpoint={"save_every": 1})
@@ -499,7 +501,8 @@ def ended(out, step):
 
 def test_ended_in_order(folder):
     """By a signal in the middle of a step, by a command, by time: exit 5, and the run goes on with the same bits."""
-    for name, micro in (("zenflow-staggered-each", 8), ("zenflow-staggered-each", 1), ("stronghold", 1)) if not LONG else ((p, m) for p in POLICIES for m in (1, 8)):
+    some = (("zenflow-staggered-each", 1), ("zenflow-staggered-each", 8), ("stronghold", 1))
+    for name, micro in some[: 1 if h.FEWER else 3] if not LONG else ((p, m) for p in POLICIES for m in (1, 8)):
         more = {**SLOW, "train": {**SLOW["train"], "micro_batch": micro}, "model": {**SLOW["model"], **policy(name)["model"]}, "zenflow": {**policy(name)["zenflow"], "update_interval": 3, "select_interval": 6}}
         whole = uninterrupted(folder, f"whole-{name}-{micro}", **more)
         path, out = setting(folder, f"{name}-{micro}", **more)
@@ -534,7 +537,7 @@ def test_validations_go_on(folder):
     whole = uninterrupted(folder, **more)
     expect(9 <= h.last_step(whole) < 60, "patience did not end it", seen(whole))
     path, out = setting(folder, **more)
-    for n in range(3, h.last_step(whole), 3):
+    for n in range(3, h.last_step(whole), 6 if h.FEWER else 3):
         env = fault("term", "metrics.jsonl", "write", text=f'"type":"step","step":{n},')
         h.run(path, program=h.TRAINER, env=env, code=5)
         ended(out, n)
@@ -556,7 +559,7 @@ def test_validations_go_on(folder):
 def test_exports_after_the_strategy_changed(folder):
     """Channels lie where the strategy before left them, in the process that goes on as well; what is exported is in the model's order."""
     for name in ("zenflow-bf16", "zenflow_sync-rolling-mean"):
-        for to in ("gpu_only", "zero_offload", "selected_only", "stronghold"):
+        for to in ("gpu_only", "zero_offload", "selected_only", "stronghold") if not h.FEWER else ("gpu_only",) if name == "zenflow-bf16" else ("stronghold",):
             more = {**policy(name), "model": {"dtype": "bf16"}, "at": {"8": f"set strategy {to}", "13": "export"}}
             whole = uninterrupted(folder, f"{name}-{to}-whole", **more)
             path, out = setting(folder, f"{name}-{to}", **more, checkpoint={"save_every": 1, "keep": 99})

@@ -4,6 +4,7 @@
  * may have. cublasLtMatmul refuses it for anything else, and writes all over its workspace. CUDAEMU_LT=0: it knows none.
  */
 #include "blas.h"
+#include "vendor.h"
 #include <cublasLt.h>
 #include <cstdio>
 #include <cstring>
@@ -66,6 +67,25 @@ bool fits(const Operation *o, const Layout *a, const Layout *b, const Layout *c,
     auto has = [](const Layout *l, uint64_t rows, uint64_t cols) { return l->rows == rows && l->cols == cols && l->ld >= (int64_t)rows; };
     return has(a, o->trans[0] ? k : m, o->trans[0] ? m : k) && has(b, o->trans[1] ? n : k, o->trans[1] ? k : n) && has(c, m, n) &&
            has(d, m, n);
+}
+
+/* Where the operands lie; a bias is as long as a column of D. */
+bool lie_right(const Operation *o, const Layout *const l[4], const void *const p[4], const void *workspace, size_t bytes, cudaStream_t s)
+{
+    static const char call[] = "cublasLtMatmul";
+    static const char *const names[] = {"A", "B", "C", "D"};
+    int device = emu_device();
+    for (int i = 0; i < 4; i++)
+        if (!emu_check_operand(call, {names[i], "ld", p[i], l[i]->type, (long)l[i]->rows, (long)l[i]->cols, (long)l[i]->ld, 0, 1}, 0,
+                               device))
+            return false;
+    if (o->epilogue == CUBLASLT_EPILOGUE_BIAS && !emu_check_memory(call, "the bias", o->bias, l[3]->rows * emu_width(l[3]->type), device))
+        return false;
+    if ((uintptr_t)workspace % 16) {
+        emu_refuse(call, "workspace", "a pointer that is aligned to 16 bytes", "%p", workspace);
+        return false;
+    }
+    return emu_check_memory(call, "workspace", workspace, bytes, device) && emu_check_stream(call, s, device);
 }
 
 bool refuse(const char *what)
@@ -189,6 +209,10 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t h, cublasLtMatmulDesc_t desc, con
     memcpy(&g, algo, sizeof g);
     if (!is_for(g, &o, a, b, d, operands, workspace_bytes)) return CUBLAS_STATUS_INVALID_VALUE;
     if (o.epilogue == CUBLASLT_EPILOGUE_BIAS && !o.bias) return CUBLAS_STATUS_INVALID_VALUE;
+    const Layout *const layouts[4] = {a, b, c, d};
+    if (!emu_check_scalar("cublasLtMatmul", "alpha", alpha, false) || !emu_check_scalar("cublasLtMatmul", "beta", beta, false) ||
+        !lie_right(&o, layouts, operands, workspace, workspace_bytes, stream))
+        return CUBLAS_STATUS_INVALID_VALUE;
     auto matrix = [](const void *p, const Layout *l) {
         return Matrix{const_cast<void *>(p), l->type, (int)l->rows, (int)l->cols, (long)l->ld};
     };

@@ -7,6 +7,7 @@
 
 #include "tests/cudaemu/cudaemu.h"
 
+#include <cublasLt.h>
 #include <cublas_v2.h>
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -238,6 +239,58 @@ static void nothing_to_do_is_done(void **state)
     for (int i = 0; i < M * N; i++) assert_true(host[i] == 10);
 }
 
+/* [M][N] = [M][K] [K][N] by cuBLASLt, with what is changed of it. */
+static cublasStatus_t lt(const void *alpha, const void *a, const void *c, void *workspace, size_t bytes, cudaStream_t s)
+{
+    cublasLtHandle_t h;
+    cublasLtMatmulDesc_t what;
+    cublasLtMatrixLayout_t la, lb, lc;
+    cublasLtMatmulPreference_t wanted;
+    cublasLtMatmulHeuristicResult_t found;
+    uint32_t align = 4;
+    int n;
+    assert_int_equal(cublasLtCreate(&h), 0);
+    assert_int_equal(cublasLtMatmulDescCreate(&what, CUBLAS_COMPUTE_32F, CUDA_R_32F), 0);
+    assert_int_equal(cublasLtMatrixLayoutCreate(&la, CUDA_R_32F, M, K, M), 0);
+    assert_int_equal(cublasLtMatrixLayoutCreate(&lb, CUDA_R_32F, K, N, K), 0);
+    assert_int_equal(cublasLtMatrixLayoutCreate(&lc, CUDA_R_32F, M, N, M), 0);
+    assert_int_equal(cublasLtMatmulPreferenceCreate(&wanted), 0);
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(
+            cublasLtMatmulPreferenceSetAttribute(
+                wanted, (cublasLtMatmulPreferenceAttributes_t)(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES + i), &align, sizeof align),
+            0);
+    assert_int_equal(cublasLtMatmulAlgoGetHeuristic(h, what, la, lb, lc, lc, wanted, 1, &found, &n), 0);
+    cudaemu_forget_refusal();
+    cublasStatus_t status =
+        cublasLtMatmul(h, what, alpha, a, la, f.b, lb, &f.zero, c, lc, (void *)(uintptr_t)c, lc, &found.algo, workspace, bytes, s);
+    cublasLtMatmulPreferenceDestroy(wanted);
+    cublasLtMatrixLayoutDestroy(la);
+    cublasLtMatrixLayoutDestroy(lb);
+    cublasLtMatrixLayoutDestroy(lc);
+    cublasLtMatmulDescDestroy(what);
+    cublasLtDestroy(h);
+    return status;
+}
+
+static void products_of_lt_lie_where_they_may(void **state)
+{
+    char *memory = (char *)f.scalar;
+    (void)state;
+    assert_int_equal(lt(&f.one, f.a, f.c, NULL, 0, f.stream), CUBLAS_STATUS_SUCCESS);
+    assert_string_equal(cudaemu_refusal(), "");
+    assert_int_equal(cudaStreamSynchronize(f.stream), 0);
+    REFUSED(lt(NULL, f.a, f.c, NULL, 0, f.stream), "alpha is NULL");
+    REFUSED(lt(f.scalar, f.a, f.c, NULL, 0, f.stream), "alpha is in device memory");
+    REFUSED(lt(&f.one, NULL, f.c, NULL, 0, f.stream), "A is NULL");
+    REFUSED(lt(&f.one, f.a + ROOM - 2, f.c, NULL, 0, f.stream), "A is 60 bytes at byte 248 of an allocation of 256");
+    REFUSED(lt(&f.one, f.a, f.of_other_device, NULL, 0, f.stream), "C is memory of device 1");
+    REFUSED(lt(&f.one, f.a, f.c, memory + 4, 16, f.stream), "workspace is 0x");
+    REFUSED(lt(&f.one, f.a, f.c, memory, 257, f.stream), "workspace is 257 bytes");
+    REFUSED(lt(&f.one, f.a, f.c, NULL, 0, f.of_other), "the stream is of device 1");
+    REFUSED(lt(&f.one, f.a, f.c, NULL, 0, f.gone), "the stream is none, or was destroyed");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -246,6 +299,7 @@ int main(void)
         cmocka_unit_test(streams_workspaces_and_modes_are_checked),
         cmocka_unit_test(factors_lie_where_the_mode_says),
         cmocka_unit_test(nothing_to_do_is_done),
+        cmocka_unit_test(products_of_lt_lie_where_they_may),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

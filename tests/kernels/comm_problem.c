@@ -197,7 +197,7 @@ void problem_all(struct rank_of_problem *r)
 static void expect_failure(struct rank_of_problem *r, void *memory)
 {
     struct zf_err e;
-    MUST(r, r->device->type->lane_sync(r->lane, &e));
+    r->device->type->lane_sync(r->lane, &e); /* it may say so as well */
     if (!zf_comm_failed(r->comm, &e) || !*e.message) problem_fail(r, "no error");
     if (!zf_comm_failed(r->comm, &e)) problem_fail(r, "an error that has been told is forgotten");
     r->device->type->free(r->device, memory);

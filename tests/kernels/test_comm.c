@@ -12,6 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 struct setting {
     struct hub *hub;
@@ -57,6 +60,64 @@ static void test_all(void **state)
     }
 }
 
+#ifdef ZF_TEST_CUDA
+/* What rank 0 tells, in memory that processes share. */
+struct board {
+    atomic_bool told;
+    char bytes[256];
+};
+
+struct board_rank {
+    struct board *board;
+    int rank;
+};
+
+static enum zf_status board_tell(void *ctx, void *bytes, size_t size, struct zf_err *e)
+{
+    const struct board_rank *self = ctx;
+    struct board *b = self->board;
+    if (size > sizeof b->bytes) return zf_fail(e, ZF_MEMORY, NULL, "%zu bytes for all ranks", size);
+    if (self->rank == 0) {
+        memcpy(b->bytes, bytes, size);
+        atomic_store(&b->told, true);
+        return ZF_OK;
+    }
+    while (!atomic_load(&b->told)) usleep(1000);
+    memcpy(bytes, b->bytes, size);
+    return ZF_OK;
+}
+
+/* Ranks that are processes. The first test: nothing of CUDA has been used before they part. */
+static void test_processes(void **state)
+{
+    (void)state;
+    enum { RANKS = 3 };
+    struct board *board = mmap(NULL, sizeof *board, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    pid_t child[RANKS];
+    assert_ptr_not_equal(board, MAP_FAILED);
+    for (int rank = 0; rank < RANKS; rank++) {
+        child[rank] = fork();
+        assert_true(child[rank] >= 0);
+        if (child[rank]) continue;
+        struct board_rank self = {board, rank};
+        struct zf_comm_world world = {rank, RANKS, board_tell, &self};
+        struct rank_of_problem r = {.rank = rank, .ranks = RANKS};
+        struct zf_err e;
+        problem_device(&r, "cuda");
+        if (zf_comm_open(&r.comm, r.device, &world, &e)) problem_fail(&r, "%s", e.message);
+        problem_all(&r);
+        close_rank(&r);
+        _exit(0);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        int status;
+        assert_int_equal(waitpid(child[rank], &status, 0), child[rank]);
+        assert_int_equal(status, 0);
+    }
+    munmap(board, sizeof *board);
+}
+#endif
+
 /* Rank 0 brings other rows than rank 1, or rank 1 never comes. */
 static void disagreeing_rank(int rank, void *ctx)
 {
@@ -89,6 +150,10 @@ static void test_failures(void **state)
 int main(void)
 {
     setenv("CUDAEMU_DEVICES", "4", 1); /* one a rank: freeing memory waits for all of a device */
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_all), cmocka_unit_test(test_failures)};
+    const struct CMUnitTest tests[] = {
+#ifdef ZF_TEST_CUDA
+        cmocka_unit_test(test_processes),
+#endif
+        cmocka_unit_test(test_all), cmocka_unit_test(test_failures)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

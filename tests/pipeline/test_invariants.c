@@ -76,6 +76,7 @@ static void test_summed_on_the_device(void **state)
     static const char *const swaps[] = {"staggered", "rolling", "global"};
     for (size_t i = 0; i < 3; i++) {
         char host[200], device[256];
+        if (left_out(i, 3)) continue;
         snprintf(host, sizeof host,
                  "strategy zenflow topk_ratio 0.25 update_interval 3 select_interval 4 optimistic no cpu_update mean swap %s", swaps[i]);
         snprintf(device, sizeof device, "%.200s accumulate_on device", host);
@@ -188,8 +189,8 @@ static void test_i1_whatever_crosses_the_bus(void **state)
         snprintf(one, sizeof one, "strategy gpu_only bus_dtype %s", buses[i]);
         snprintf(other, sizeof other, "strategy zero_offload bus_dtype %s", buses[i]);
         snprintf(all, sizeof all, "strategy zenflow topk_ratio 1 bus_dtype %s", buses[i]);
-        equal(one, NULL, other, NULL, NULL);
-        equal(one, NULL, all, NULL, NULL);
+        if (!left_out(i, 2)) equal(one, NULL, other, NULL, NULL);
+        if (!left_out(i + 1, 2)) equal(one, NULL, all, NULL, NULL);
     }
 }
 

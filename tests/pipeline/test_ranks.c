@@ -249,7 +249,7 @@ static void test_every_policy(void **state)
         struct source s;
         source_make(&s, SOURCES[k], ROWS * STEPS, 12);
         for (size_t i = 0; policy(i); i++)
-            if (!left_out(i + k, 9)) together(&s, policy(i), NULL, (i + k) % 2 ? ZF_BF16 : ZF_F32, 0);
+            if (!left_out(i + k, 18)) together(&s, policy(i), NULL, (i + k) % 2 ? ZF_BF16 : ZF_F32, 0);
         source_free(&s);
     }
 }
