@@ -179,14 +179,23 @@ static void last(void *ctx, enum zf_status code, const char *text)
     zf_journal_append(t->journal, o, &ignored);
 }
 
+/* Rank 0 may wait long for the others' answers. */
+static enum zf_status beat(void *trainer, struct zf_err *e)
+{
+    struct zf_trainer *t = trainer;
+    return t->lock ? zf_lock_beat(t->lock, t->step, e) : ZF_OK;
+}
+
 void zf_ranks_watch(struct zf_trainer *t)
 {
     zf_world_when_lost(t->world, lost, last, t);
+    zf_world_tick(t->world, beat, t);
 }
 
 void zf_ranks_unwatch(struct zf_trainer *t)
 {
     zf_world_when_lost(t->world, NULL, NULL, NULL);
+    zf_world_tick(t->world, NULL, NULL);
 }
 
 enum zf_status zf_ranks_why(struct zf_trainer *t, enum zf_status s, struct zf_err *e)
@@ -209,12 +218,33 @@ struct member {
     bool resumes;
 };
 
+struct wait {
+    int rank;
+    double from;
+    bool told;
+};
+
+static enum zf_status tell_wait(void *ctx, struct zf_err *e)
+{
+    enum { TELL_AFTER = 10 /* seconds */ };
+    struct wait *x = ctx;
+    (void)e;
+    if (x->told || zf_clock() - x->from < TELL_AFTER) return ZF_OK;
+    x->told = true;
+    fprintf(stderr, "zenflow-console: note: rank %d waits for rank 0, which reads the data first\n", x->rank);
+    return ZF_OK;
+}
+
 static enum zf_status hear_start(struct zf_world *w, json_t **out, struct zf_err *e)
 {
     void *bytes;
     size_t size;
+    struct wait x = {.rank = zf_world_rank(w), .from = zf_clock()};
     zf_world_doing(w, 0, "waiting for rank 0's start");
-    ZF_TRY(zf_world_receive(w, 0, &bytes, &size, e));
+    zf_world_tick(w, tell_wait, &x);
+    enum zf_status s = zf_world_receive(w, 0, &bytes, &size, e);
+    zf_world_tick(w, NULL, NULL);
+    ZF_TRY(s);
     *out = json_loadb(bytes, size, 0, NULL);
     free(bytes);
     return *out ? ZF_OK : zf_fail(e, ZF_IO, NULL, "rank 0 has sent no start; this is a mistake in the program");

@@ -58,7 +58,7 @@ extern const char zf_world_waits[];
 void zf_world_doing(struct zf_world *w, uint64_t step, const char *what);
 /* Has something ended all? Else ZF_OK. With the code that all exit with. A */
 enum zf_status zf_world_check(const struct zf_world *w, struct zf_err *e);
-/* A rank was lost, by itself: the others have nothing to go on with. A */
+/* The same, without saying what: there is nobody to go on with. A */
 bool zf_world_is_broken(const struct zf_world *w);
 /* This process cannot go on; the others are to end, with this code. Rank 0: tells those that have not come yet, too, if they come within
  * seconds. */

@@ -366,17 +366,17 @@ static void shared_among_ranks(void **state)
     for (int ranks = 1; ranks <= 9; ranks++) {
         int seen = 0;
         for (int rank = 0; rank < ranks; rank++) {
-            struct zf_core_map map = {.cores = 8, .count = 8, .processors = 16, .nodes = 1};
-            for (int i = 0; i < 8; i++) map.core[i] = (struct zf_core){.processor = i};
-            zf_core_map_share(&map, rank, ranks);
+            struct zf_core_map one = {.cores = 8, .count = 8, .processors = 16, .nodes = 1};
+            for (int i = 0; i < 8; i++) one.core[i] = (struct zf_core){.processor = i};
+            zf_core_map_share(&one, rank, ranks);
             if (ranks > 8) {
-                assert_int_equal(map.cores, 8);
-                assert_int_equal(map.count, 1);
-                assert_true(map.loose[0]);
+                assert_int_equal(one.cores, 8);
+                assert_int_equal(one.count, 1);
+                assert_true(one.loose[0]);
                 continue;
             }
-            assert_int_equal(map.count, map.cores);
-            for (int i = 0; i < map.cores; i++) assert_int_equal(map.core[i].processor, seen++);
+            assert_int_equal(one.count, one.cores);
+            for (int i = 0; i < one.cores; i++) assert_int_equal(one.core[i].processor, seen++);
         }
         assert_int_equal(seen, ranks > 8 ? 0 : 8);
     }
