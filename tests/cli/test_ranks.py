@@ -305,25 +305,24 @@ def test_mpirun_ends(folder):
     expect(metrics(out, "end")[-1]["code"] == 5, metrics(out, "end"))
 
 
-def test_a_full_disk(folder):
-    """Rank 0 cannot write a checkpoint: it is told, and all train on."""
-    path = make(folder, checkpoint={"save_every": 5})
-    faults = os.environ.get("ZF_FAULTS")
-    if not faults or SLOW > 1:
-        raise Skip("no faults can be loaded before this program")
-    places = os.path.join(folder, "out", "checkpoints")
-    os.makedirs(os.path.dirname(places))
-    write(places, "in the way")  # no folder can be made there
-    shutil.rmtree(os.path.dirname(places))
-    ranks = Ranks(folder, 2, path, "--plain", "--set", "steps=100000", "--set", "valid_every=0").wait_for_step(os.path.join(folder, "out"), 7)
+def test_no_room_for_a_checkpoint(folder):
+    """Rank 0 cannot write one: it says so, and all train on."""
+    path = make(folder, checkpoint={"save_every": 5}, train=ENDLESS)
+    out = os.path.join(folder, "out")
+    places = os.path.join(out, "checkpoints")
+    ranks = Ranks(folder, 2, path, "--plain").wait_for_step(out, 7)
+    run("send", out, "pause")
     os.rename(places, places + ".away")
     write(places, "in the way")
-    ranks.wait_for_step(os.path.join(folder, "out"), 12)
+    last = metrics(out, "step", whole=False)[-1]["step"]
+    run("send", out, "step 10")
+    ranks.wait_for_step(out, last + 10)
+    run("send", out, "eval")  # when the ten steps are over
     os.unlink(places)
     os.rename(places + ".away", places)
-    run("send", os.path.join(folder, "out"), "stop")
+    run("send", out, "stop")
     ranks.end(5)
-    expect(any("unsaved since" in m["text"] for m in metrics(os.path.join(folder, "out"), "warning")), "it is not told")
+    expect(any("unsaved since" in m["text"] for m in metrics(out, "warning")), "it is not told")
 
 
 def test_others_are_refused(folder):
