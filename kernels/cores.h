@@ -26,6 +26,11 @@ struct zf_core_map {
 /* Of this machine, looked at once. */
 const struct zf_core_map *zf_cores(void);
 
+/* Of `ranks` processes that may use the very same processors this is the one of number `rank`: from here on the map has its share of the
+ * cores alone. Where there are fewer cores than processes all have all of them, and no thread is pinned. Once, before a device is opened. */
+void zf_cores_share(int rank, int ranks);
+void zf_core_map_share(struct zf_core_map *map, int rank, int ranks);
+
 /* Who works on a core. */
 enum zf_core_use { ZF_CORES_COMPUTE, ZF_CORES_CPU_HALF, ZF_CORES_LOADER, ZF_CORE_USES };
 

@@ -1,6 +1,7 @@
 /* See launch.h. */
 #include "tui/launch.h"
 
+#include "core/world/launch.h"
 #include "core/base/args.h"
 #include "core/base/file.h"
 #include "core/base/show.h"
@@ -47,6 +48,9 @@ enum zf_status zf_become_trainer(char **argv, struct zf_err *e)
 static bool on_terminal(void)
 {
     const char *term = getenv("TERM");
+    struct zf_launch l; /* of several ranks none has a screen, whatever their launcher gives them as stdout */
+    struct zf_err ignored;
+    if (zf_launch_find(&l, &ignored) || l.launcher) return false;
     return isatty(STDIN_FILENO) && isatty(STDOUT_FILENO) && term && *term && strcmp(term, "dumb") != 0;
 }
 

@@ -162,7 +162,7 @@ static enum zf_status make_key(struct opening *p, struct zf_err *e)
 static enum zf_status choose_place(struct opening *p, struct zf_err *e)
 {
     char *folder;
-    if (!zf_cache_used(p->o->cache, p->bytes) || zf_cache_folder(&folder, p->o->cache, &p->no_folder)) return ZF_OK;
+    if (!zf_cache_used(p->o->cache, p->o->shared ? UINT64_MAX : p->bytes) || zf_cache_folder(&folder, p->o->cache, &p->no_folder)) return ZF_OK;
     enum zf_status s = make_key(p, e);
     if (!s && !(p->path = zf_cache_path(folder, p->key))) s = zf_fail_memory(e, "a path");
     free(folder);

@@ -30,6 +30,7 @@ struct zf_dataset_options {
     bool every_choice; /* rows i*choice_count .. : record i with each of the choices instead of its own; not packed; records without one of
                           the choices are left out */
     bool show_only;    /* records too long for long_rows = error are left out and counted, no error: rows are looked at, not trained */
+    bool shared;       /* other processes want the same rows: they are kept whatever their size, where they may be */
     const char *cache; /* "auto", "no" or a folder: see cache.h */
     int threads;       /* that tokenise; at least 1 */
     void (*progress)(void *context, uint64_t bytes, uint64_t of); /* every few MB; may be NULL */

@@ -8,6 +8,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/pool.h"
+#include "kernels/comm.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -84,19 +85,41 @@ static enum zf_status add_row(struct zf_loader *l, struct zf_batch *b, uint64_t 
     return ZF_OK;
 }
 
-/* All micro-batches of a step. Returns early when stopped. */
+/* Which rows of a step are this rank's: the first one, and how many. *idle: none is, and what is given is to change nothing. */
+static uint64_t own_rows(const struct zf_loader *l, const struct zf_load *step, uint64_t *count, bool *idle)
+{
+    size_t rows = (size_t)(step->last - step->first + 1);
+    int ranks = l->o.ranks ? l->o.ranks : 1;
+    size_t from = zf_share(rows, l->o.rank, ranks);
+    *count = zf_share(rows, l->o.rank + 1, ranks) - from;
+    *idle = !*count;
+    if (*idle) *count = 1;
+    return step->first + (*idle ? 0 : from);
+}
+
+static void forget_targets(struct zf_batch *b)
+{
+    for (size_t i = 0; i < b->tokens; i++) b->target[i] = -1;
+    b->label_tokens = 0;
+}
+
+/* This rank's micro-batches of a step. Returns early when stopped. */
 static enum zf_status load_step(struct zf_loader *l, const struct zf_load *step, struct zf_err *e)
 {
-    for (uint64_t at = step->first, left = step->last - step->first + 1; left;) {
+    uint64_t left, first;
+    bool idle;
+    first = own_rows(l, step, &left, &idle);
+    for (uint64_t at = first; left;) {
         struct zf_load *slot = claim(l);
         if (!slot) return ZF_OK;
         uint64_t n = left < l->o.micro_batch ? left : l->o.micro_batch;
         struct zf_batch batch = slot->batch;
         zf_batch_clear(&batch);
         for (uint64_t i = 0; i < n && !atomic_load(&l->quit); i++) ZF_TRY(add_row(l, &batch, at + i, e));
+        if (idle) forget_targets(&batch);
         *slot = *step;
         slot->batch = batch;
-        slot->begins = at == step->first;
+        slot->begins = at == first;
         slot->ends = left == n;
         at += n;
         left -= n;

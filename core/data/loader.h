@@ -13,6 +13,8 @@ struct zf_loader_options {
     const struct zf_order *order; /* NULL: rows as they lie */
     uint64_t first, count;        /* positions first .. first+count */
     uint64_t step_rows; /* positions of an optimizer step; the last one may be smaller. Steps begin at multiples of it from `first` */
+    int rank, ranks;    /* 0, 0: one. Each takes its share of a step's rows, in order (zf_share); one that has none takes the first row, as a
+                           row without targets, so that all ranks have a micro-batch */
     size_t micro_batch; /* rows of a micro-batch, at most; it never spans two steps */
     size_t room_tokens; /* of a micro-batch */
     bool placed;        /* its thread is to run on this processor; else where the system likes */

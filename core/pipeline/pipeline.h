@@ -215,6 +215,13 @@ enum zf_status zf_pipeline_change(struct zf_pipeline *p, const struct zf_policy 
 /* Every matrix selects anew at its next window start. */
 void zf_pipeline_reselect(struct zf_pipeline *p);
 
+/* Of the visible weights, which all ranks have the same, bit for bit. Settles; waits. */
+enum zf_status zf_pipeline_digest(struct zf_pipeline *p, unsigned char out[16], struct zf_err *e);
+
+/* After a step: the gradient of a parameter, in pieces; of ranks, those rows that this one has the sum of. Waits. */
+enum zf_status zf_pipeline_gradient(struct zf_pipeline *p, const struct zf_param *q, void (*see)(void *ctx, const float *x, size_t n),
+                                    void *ctx, struct zf_err *e);
+
 /* Masters of a parameter, [rows][cols], from whoever holds them, as they are now. Waits; between steps. */
 enum zf_status zf_pipeline_masters(struct zf_pipeline *p, const struct zf_param *param, float *out, struct zf_err *e);
 

@@ -27,6 +27,7 @@ static enum zf_status add(struct zf_state *s, const char *what, struct zf_state_
         s->room = room;
     }
     x.part = s->parts;
+    if (!s->pipeline->comm || !part->matrix) x.split = ZF_STATE_WHOLE;
     snprintf(x.name, sizeof x.name, "%.180s:%s", part->param->name, what);
     s->list[s->count++] = x;
     part->pieces++;
@@ -48,13 +49,22 @@ static enum zf_status add_update(struct zf_state *s, const struct zf_matrix *x, 
     for (uint32_t i = 0; u->slots && i < u->count && i < u->room; i++) {
         if (!u->slots[i].chunk) continue;
         snprintf(name, sizeof name, "%s.%u", which, i);
-        struct zf_state_piece slot = {
-            .type = state_type(p->policy.bus), .rows = rows, .cols = x->length, .place = ZF_STATE_CHUNKED, .chunks = u->slots[i]};
+        struct zf_state_piece slot = {.type = state_type(p->policy.bus),
+                                      .rows = rows,
+                                      .cols = x->length,
+                                      .place = ZF_STATE_CHUNKED,
+                                      .chunks = u->slots[i],
+                                      .split = ZF_STATE_BY_RANK};
         ZF_TRY(add(s, name, slot, e));
     }
     snprintf(name, sizeof name, "%s.sum", which);
-    struct zf_state_piece all = {
-        .type = ZF_STATE_F32, .rows = rows, .cols = x->length, .place = ZF_STATE_CHUNKED, .chunks = u->sum, .cpu_own = true};
+    struct zf_state_piece all = {.type = ZF_STATE_F32,
+                                 .rows = rows,
+                                 .cols = x->length,
+                                 .place = ZF_STATE_CHUNKED,
+                                 .chunks = u->sum,
+                                 .cpu_own = true,
+                                 .split = ZF_STATE_BY_RANK};
     return sum ? add(s, name, all, e) : ZF_OK;
 }
 
@@ -70,18 +80,43 @@ static enum zf_status add_matrix(struct zf_state *s, const struct zf_matrix *x, 
         struct zf_state_piece piece;
     } list[] = {
         {"channel",
-         {.type = ZF_STATE_F32, .rows = x->channels, .cols = 1, .place = ZF_STATE_DEVICE, .memory = x->channel, .forward_own = true}},
+         {.type = ZF_STATE_F32,
+          .rows = x->channels,
+          .cols = 1,
+          .place = ZF_STATE_DEVICE,
+          .memory = x->channel,
+          .forward_own = true,
+          .split = ZF_STATE_BY_CHANNEL}},
         {"column",
          {.type = ZF_STATE_F32, .rows = x->length, .cols = 1, .place = ZF_STATE_DEVICE, .memory = x->column, .forward_own = true}},
         {"arrived", {.type = ZF_STATE_U32, .rows = x->arrived, .cols = 1, .place = ZF_STATE_HOST, .memory = x->arrived_list}},
-        {"open.device_sum", {.type = ZF_STATE_F32, .rows = sums, .cols = x->length, .place = ZF_STATE_DEVICE, .memory = x->device_sum}},
-        {"staged", {.type = ZF_STATE_U32, .rows = rows, .cols = 1, .place = ZF_STATE_HOST, .memory = x->staged}},
-        {"staging", {.type = bits, .rows = rows, .cols = x->length, .place = ZF_STATE_CHUNKED, .chunks = x->staging, .cpu_own = true}},
+        {"open.device_sum",
+         {.type = ZF_STATE_F32,
+          .rows = sums,
+          .cols = x->length,
+          .place = ZF_STATE_DEVICE,
+          .memory = x->device_sum,
+          .split = ZF_STATE_BY_RANK}},
+        {"staged", {.type = ZF_STATE_U32, .rows = rows, .cols = 1, .place = ZF_STATE_HOST, .memory = x->staged, .split = ZF_STATE_BY_RANK}},
+        {"staging",
+         {.type = bits,
+          .rows = rows,
+          .cols = x->length,
+          .place = ZF_STATE_CHUNKED,
+          .chunks = x->staging,
+          .cpu_own = true,
+          .split = ZF_STATE_BY_RANK}},
         {"next_channel",
-         {.type = ZF_STATE_F32, .rows = rows, .cols = 1, .place = ZF_STATE_HOST, .memory = x->next_channel, .cpu_own = true}},
+         {.type = ZF_STATE_F32,
+          .rows = rows,
+          .cols = 1,
+          .place = ZF_STATE_HOST,
+          .memory = x->next_channel,
+          .cpu_own = true,
+          .split = ZF_STATE_BY_RANK}},
         {"next_column",
          {.type = ZF_STATE_F32,
-          .rows = staged ? x->length : 0,
+          .rows = zf_is_staged(x) ? x->length : 0,
           .cols = 1,
           .place = ZF_STATE_HOST,
           .memory = x->next_column,
@@ -117,21 +152,24 @@ static enum zf_status add_parameter(struct zf_state *s, const struct zf_param *q
     static const char *const arrays[ZF_ARRAYS] = {"master", "m", "v", "t"};
     bool f32 = s->pipeline->model->dtype == ZF_F32;
     struct zf_state_part *part = &s->part[s->parts];
-    struct zf_state_piece of = {.type = ZF_STATE_F32, .rows = q->rows, .cols = q->cols, .place = ZF_STATE_MASTER};
+    struct zf_state_piece of = {
+        .type = ZF_STATE_F32, .rows = q->rows, .cols = q->cols, .place = ZF_STATE_MASTER, .split = ZF_STATE_BY_CHANNEL};
     describe(part, s->pipeline, q, x, v);
     if (part->matrix) { /* first of all: it says where the rows of the others are */
-        struct zf_state_piece order = {.type = ZF_STATE_U32, .rows = x->channels, .cols = 1, .place = ZF_STATE_HOST, .memory = x->order};
+        struct zf_state_piece order = {
+            .type = ZF_STATE_U32, .rows = x->channels, .cols = 1, .place = ZF_STATE_HOST, .memory = x->order, .split = ZF_STATE_ORDER};
         ZF_TRY(add(s, "order", order, e));
     }
     ZF_TRY(add(s, arrays[0], of, e));
     of.place = ZF_STATE_VISIBLE;
     of.type = f32 ? ZF_STATE_I32 : ZF_STATE_I16;
-    if (!f32 || part->cpu_rows) ZF_TRY(add(s, "visible", of, e)); /* else it is the master */
+    if (!f32 || (x && zf_all_cpu_rows(x))) ZF_TRY(add(s, "visible", of, e)); /* else it is the master */
     for (int k = 1; k < ZF_ARRAYS && (part->matrix || v); k++) {
         of = (struct zf_state_piece){.type = k == 3 ? ZF_STATE_U32 : ZF_STATE_F32,
                                      .rows = k == 3 && v ? 1 : q->rows,
                                      .cols = k == 3 ? 1 : q->cols,
                                      .place = v ? ZF_STATE_DEVICE : ZF_STATE_HALVES,
+                                     .split = ZF_STATE_BY_CHANNEL,
                                      .array = k};
         if (v) of.memory = k == 1 ? (void *)v->state.m : k == 2 ? (void *)v->state.v : (void *)v->state.t;
         ZF_TRY(add(s, arrays[k], of, e));
@@ -244,6 +282,7 @@ static enum zf_status halves(struct zf_state *s, const struct zf_state_part *x, 
             size_t channel = first + at + i, slot = s->slot[channel];
             float *row = host + i * cols;
             bool device = slot < x->device_rows;
+            if (slot >= x->device_rows + x->cpu_rows) continue; /* another rank's */
             size_t number = !device ? slot - x->device_rows : d->by_channel ? channel : slot;
             if (!device || s->gate) {
                 float *own = (device ? d : c)->base + number * cols;
@@ -271,16 +310,17 @@ static enum zf_status masters(struct zf_state *s, const struct zf_state_part *x,
     return device_bytes(s, x->block + first * cols, host, n * cols * sizeof *host, write, e);
 }
 
-/* Weights as integers, less what the rounded masters are; some rows at a time. */
+/* Weights as integers, less what the rounded masters are; some rows at a time. given: those masters; NULL: this process has them. */
 static enum zf_status visible(struct zf_state *s, const struct zf_state_piece *x, size_t first, size_t n, char *host, bool write,
-                              struct zf_err *e)
+                              const float *given, struct zf_err *e)
 {
     const struct zf_state_part *part = &s->part[x->part];
     size_t each = zf_state_type_bytes(x->type), count = n * x->cols;
     char *weights = part->weights + first * x->cols * each;
     float *master = malloc(count * sizeof *master);
     if (!master) return zf_fail_memory(e, "weights that are saved");
-    enum zf_status failed = masters(s, part, first, n, master, false, e);
+    if (given) memcpy(master, given, count * sizeof *master);
+    enum zf_status failed = given ? ZF_OK : masters(s, part, first, n, master, false, e);
     if (!failed && !write) failed = device_bytes(s, weights, host, count * each, false, e);
     for (size_t i = 0; !failed && i < count; i++) {
         uint32_t bits = each == 4 ? zf_bits_from_float(master[i]) : zf_f32_to_bf16(master[i]), value = 0;
@@ -311,7 +351,7 @@ static enum zf_status move(struct zf_state *s, const struct zf_state_piece *x, s
     char *at = x->memory ? (char *)x->memory + first * row : NULL;
     switch (x->place) {
     case ZF_STATE_MASTER: return masters(s, &s->part[x->part], first, n, host, write, e);
-    case ZF_STATE_VISIBLE: return visible(s, x, first, n, host, write, e);
+    case ZF_STATE_VISIBLE: return visible(s, x, first, n, host, write, NULL, e);
     case ZF_STATE_HALVES: return halves(s, &s->part[x->part], x->array, first, n, host, write, e);
     case ZF_STATE_DEVICE: return device_bytes(s, at, host, n * row, write, e);
     case ZF_STATE_HOST: memcpy(write ? at : host, write ? host : at, n * row); return ZF_OK;
@@ -331,4 +371,45 @@ enum zf_status zf_state_write(struct zf_state *s, const struct zf_state_piece *x
 {
     if (x->place == ZF_STATE_HOST) s->slots_of = NULL; /* it may be the order of channels */
     return move(s, x, first, n, (void *)(uintptr_t)in, true, e);
+}
+
+/* ---- ranks ---- */
+
+void zf_state_own(const struct zf_state *s, const struct zf_state_piece *x, size_t *first, size_t *n)
+{
+    const struct zf_state_part *part = &s->part[x->part];
+    int rank = s->pipeline->comm ? s->pipeline->comm->rank : 0;
+    const size_t *share = part->matrix && part->matrix->shares ? part->matrix->shares->first : NULL;
+    *first = 0;
+    *n = x->rows;
+    if (x->split == ZF_STATE_BY_CHANNEL) {
+        *first = share[rank];
+        *n = share[rank + 1] - *first;
+    } else if (x->split == ZF_STATE_ORDER) {
+        *first = rank ? part->device_rows : 0;
+        *n = part->device_rows + part->cpu_rows - *first;
+    } else if (x->split == ZF_STATE_WHOLE && rank) {
+        *n = 0;
+    }
+}
+
+enum zf_status zf_state_write_visible(struct zf_state *s, const struct zf_state_piece *x, size_t first, size_t n, const void *in,
+                                      const float *masters_there, struct zf_err *e)
+{
+    return visible(s, x, first, n, (void *)(uintptr_t)in, true, masters_there, e);
+}
+
+void zf_state_places(const struct zf_state *s, const struct zf_state_piece *x, const uint32_t *channels, size_t n, uint32_t *to)
+{
+    const struct zf_matrix *m = s->part[x->part].matrix;
+    uint32_t next = 0;
+    for (size_t i = 0; i < n; i++)
+        to[i] = channels[i] < m->channels && zf_is_own(s->pipeline, m, channels[i]) && next < x->rows ? next++ : UINT32_MAX;
+}
+
+size_t zf_state_staged(const struct zf_pipeline *p, size_t matrix, bool *moved)
+{
+    const struct zf_matrix *x = &p->matrix[matrix];
+    *moved = x->staged_moved;
+    return x->staging.chunk ? x->staged_rows : 0;
 }

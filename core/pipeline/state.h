@@ -29,11 +29,20 @@ enum zf_state_place {
     ZF_STATE_CHUNKED  /* rows in pieces of pinned memory */
 };
 
+/* Which of its rows a rank has. In the file those of all ranks come together, so that it does not tell how many they were. */
+enum zf_state_split {
+    ZF_STATE_WHOLE,      /* all of them: every rank has the same, and the first one's are kept */
+    ZF_STATE_BY_CHANNEL, /* a row a channel: those of its share */
+    ZF_STATE_BY_RANK,    /* rows of its own CPU half: one rank's behind the other's */
+    ZF_STATE_ORDER       /* the same, behind those of the device half */
+};
+
 struct zf_state_piece {
     char name[256];
     enum zf_state_type type;
     size_t rows, cols;
     enum zf_state_place place;
+    enum zf_state_split split;
     size_t part;      /* of zf_state.part: whose it is */
     int array;        /* HALVES: which */
     bool cpu_own;     /* the cpu lane alone alters it, every few steps or every one */
@@ -52,9 +61,9 @@ enum zf_state_stage {
 /* A parameter: where the memory is that its pieces are made of. */
 struct zf_state_part {
     const struct zf_param *param;
-    struct zf_matrix *matrix; /* one with two halves; NULL: a vector, or one that has no owners (yet) */
-    size_t channels, device_rows, cpu_rows, length;
-    const uint32_t *order; /* [channels] */
+    struct zf_matrix *matrix;                       /* one with two halves; NULL: a vector, or one that has no owners (yet) */
+    size_t channels, device_rows, cpu_rows, length; /* cpu_rows: of this rank */
+    const uint32_t *order;                          /* [channels] */
     struct zf_array device[ZF_ARRAYS], cpu[ZF_ARRAYS];
     float *block;  /* masters where there are no halves */
     char *weights; /* visible */
@@ -120,9 +129,23 @@ double zf_state_waited(struct zf_state *s); /* seconds that compute has waited f
 enum zf_status zf_state_read(struct zf_state *s, const struct zf_state_piece *x, size_t first, size_t n, void *out, struct zf_err *e);
 enum zf_status zf_state_write(struct zf_state *s, const struct zf_state_piece *x, size_t first, size_t n, const void *in, struct zf_err *e);
 
+/* The rows of a piece that this rank gives: with one rank, all. */
+void zf_state_own(const struct zf_state *s, const struct zf_state_piece *x, size_t *first, size_t *n);
+/* Ranks: the weights of rows first .. first + n, of which `masters` are all masters there are, in whatever rank. */
+enum zf_status zf_state_write_visible(struct zf_state *s, const struct zf_state_piece *x, size_t first, size_t n, const void *in,
+                                      const float *masters, struct zf_err *e);
+/* Of a matrix whose rows lie in the file as channels[0 .. n) say: the one that is row i there, on this rank; UINT32_MAX: it is another's.
+ */
+void zf_state_places(const struct zf_state *s, const struct zf_state_piece *x, const uint32_t *channels, size_t n, uint32_t *to);
+size_t zf_state_staged(const struct zf_pipeline *p, size_t matrix, bool *moved); /* this rank's */
+
+/* How ranks read what a file says of their channels before there is memory for the rest: u32 rows of a piece by its name. *count: how many
+ * there are, at most `room`. */
+typedef enum zf_status zf_state_list_reader(void *ctx, const char *name, uint32_t *out, size_t room, size_t *count, struct zf_err *e);
+
 /* A pipeline that has just been opened, under the policy that it had then, gets the form that the facts tell: then zf_state_open has the
  * same pieces as there were, to be written, all of them, then zf_state_settled. ZF_FORMAT: the facts do not fit. */
-enum zf_status zf_state_shape(struct zf_pipeline *p, const json_t *facts, struct zf_err *e);
+enum zf_status zf_state_shape(struct zf_pipeline *p, const json_t *facts, zf_state_list_reader *read, void *ctx, struct zf_err *e);
 enum zf_status zf_state_settled(struct zf_pipeline *p, struct zf_err *e);
 
 #endif

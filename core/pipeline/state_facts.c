@@ -14,17 +14,24 @@ static json_t *rule_facts(const struct zf_adam_rule *r)
                      r->weight_decay, "clip_norm", r->clip_norm, "stochastic", r->stochastic, "seed", (json_int_t)r->seed);
 }
 
-static json_t *update_facts(const struct zf_update *u)
+/* With ranks, one of which may have none of the rows: whether the others have such a sum. */
+static bool has_sum(const struct zf_matrix *x, const struct zf_update *u, bool folds)
+{
+    return u->sum.chunk || (x->shares && folds && u->count && !zf_cpu_rows(x) && zf_all_cpu_rows(x));
+}
+
+static json_t *update_facts(const struct zf_matrix *x, const struct zf_update *u, bool folds)
 {
     json_t *entries = json_array();
     for (uint32_t i = 0; u->entries && i < u->count && i < u->room; i++)
         json_array_append_new(entries, json_pack("[f f]", (double)u->entries[i].scale, u->entries[i].lr));
-    return json_pack("{s:I s:o s:b s:f s:f s:o s:i}", "count", (json_int_t)u->count, "entries", entries, "sum", u->sum.chunk != NULL,
+    return json_pack("{s:I s:o s:b s:f s:f s:o s:i}", "count", (json_int_t)u->count, "entries", entries, "sum", has_sum(x, u, folds),
                      "last_rate", u->last_rate, "sum_rate", u->sum_rate, "rule", rule_facts(&u->rule), "cpu_rate", (int)u->cpu_rate);
 }
 
-static json_t *matrix_facts(const struct zf_matrix *x)
+static json_t *matrix_facts(const struct zf_pipeline *p, const struct zf_matrix *x)
 {
+    bool mean = p->policy.cpu_update == ZF_CPU_UPDATE_MEAN;
     const struct zf_window *w = &x->window;
     bool staged = x->staging.chunk && x->staged_rows;
     json_t *o = json_pack("{s:s s:I s:I s:b s:I s:I s:b s:b}", "name", x->param->name, "channels", (json_int_t)x->channels, "length",
@@ -33,10 +40,11 @@ static json_t *matrix_facts(const struct zf_matrix *x)
     json_t *window = json_pack("{s:I s:I s:b s:b s:b s:I s:I s:I}", "origin", (json_int_t)w->origin, "selected", (json_int_t)w->selected,
                                "starts", w->starts, "up", w->up.any, "served", w->up.any && w->up.served, "ended", (json_int_t)w->up.ended,
                                "serve", (json_int_t)w->up.serve, "due", (json_int_t)w->up.due);
-    json_t *more = json_pack("{s:o s:o s:I s:f s:I s:I s:b}", "window", window, "open", update_facts(&x->open), "arrived",
-                             (json_int_t)x->arrived, "energy", x->energy, "kept", (json_int_t)x->kept, "kept_of", (json_int_t)x->kept_of,
-                             "device_sum", x->device_sum && x->open.count);
-    if (o && more && w->up.any) json_object_set_new(more, "up", update_facts(&x->up));
+    json_t *more =
+        json_pack("{s:o s:o s:I s:f s:I s:I s:b}", "window", window, "open",
+                  update_facts(x, &x->open, mean && !p->policy.accumulate_on_device), "arrived", (json_int_t)x->arrived, "energy",
+                  x->energy, "kept", (json_int_t)x->kept, "kept_of", (json_int_t)x->kept_of, "device_sum", x->device_sum && x->open.count);
+    if (o && more && w->up.any) json_object_set_new(more, "up", update_facts(x, &x->up, mean));
     bool fine = o && more && !json_object_update(o, more);
     json_decref(more);
     if (fine) return o;
@@ -48,9 +56,10 @@ json_t *zf_state_facts(const struct zf_pipeline *p)
 {
     json_t *matrices = json_array();
     bool fine = matrices != NULL;
-    for (size_t i = 0; fine && i < p->matrices; i++) fine = !json_array_append_new(matrices, matrix_facts(&p->matrix[i]));
-    json_t *o =
-        fine ? json_pack("{s:I s:f s:O}", "step", (json_int_t)p->step, "last_clip", (double)p->last_clip, "matrices", matrices) : NULL;
+    for (size_t i = 0; fine && i < p->matrices; i++) fine = !json_array_append_new(matrices, matrix_facts(p, &p->matrix[i]));
+    json_t *o = fine ? json_pack("{s:I s:i s:f s:O}", "step", (json_int_t)p->step, "ranks", p->comm ? p->comm->ranks : 1, "last_clip",
+                                 (double)p->last_clip, "matrices", matrices)
+                     : NULL;
     json_decref(matrices);
     return o;
 }
@@ -148,14 +157,78 @@ static enum zf_status assign(struct zf_pipeline *p, struct zf_matrix *x, size_t 
     return s;
 }
 
-static enum zf_status shape_matrix(struct zf_pipeline *p, struct zf_matrix *x, const json_t *o, struct reader *r, struct zf_err *e)
+/* How what is known of channels is read. */
+struct lists {
+    zf_state_list_reader *read;
+    void *ctx;
+};
+
+static enum zf_status read_list(const struct lists *l, const struct zf_matrix *x, const char *what, uint32_t *out, size_t room, size_t *n,
+                                struct zf_err *e)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%.180s:%s", x->param->name, what);
+    ZF_TRY(l->read(l->ctx, name, out, room, n, e));
+    for (size_t i = 0; i < *n; i++)
+        if (out[i] >= x->channels && out[i] != UINT32_MAX)
+            return zf_fail(e, ZF_FORMAT, name, "it names channel %u of %zu", out[i], x->channels);
+    return ZF_OK;
+}
+
+/* Ranks: the very owners, each rank's rows in the order in which the file has them. */
+static enum zf_status assign_own(struct zf_pipeline *p, struct zf_matrix *x, size_t count, const struct lists *l, struct zf_err *e)
+{
+    size_t n, own = 0;
+    uint32_t *order = calloc(x->channels, sizeof *order);
+    uint8_t *chosen = calloc(x->channels, 1), *seen = calloc(x->channels, 1);
+    enum zf_status s = order && chosen && seen ? read_list(l, x, "order", order, x->channels, &n, e) : zf_fail_memory(e, "channels");
+    for (size_t i = 0; !s && i < x->channels; i++) {
+        if (n != x->channels || order[i] >= x->channels || seen[order[i]])
+            s = zf_fail(e, ZF_FORMAT, x->param->name, "its channels are in no order in the saved state");
+        else
+            seen[order[i]] = 1;
+    }
+    for (size_t i = 0; !s && i < count; i++) chosen[order[i]] = 1;
+    if (!s) s = zf_pipeline_assign(p, x, chosen, count, e);
+    if (!s) memcpy(x->order, order, count * sizeof *order);
+    for (size_t i = count; !s && i < x->channels; i++)
+        if (zf_is_own(p, x, order[i])) x->order[count + own++] = order[i];
+    free(order);
+    free(chosen);
+    free(seen);
+    return s;
+}
+
+/* Rows in staging that are this rank's; and which of all ranks are. */
+static enum zf_status stage_own(struct zf_pipeline *p, struct zf_matrix *x, size_t *staged, const struct lists *l, struct zf_err *e)
+{
+    struct zf_shares *shares = x->shares;
+    uint32_t *list = *staged ? calloc(*staged, sizeof *list) : NULL;
+    size_t n = 0, own = 0;
+    if (*staged && !list) return zf_fail_memory(e, "channels");
+    enum zf_status s = *staged ? read_list(l, x, "staged", list, *staged, &n, e) : ZF_OK;
+    memset(shares->staged, 0, x->channels);
+    shares->staged_rows = 0;
+    for (size_t i = 0; !s && i < n; i++) {
+        if (list[i] == UINT32_MAX) continue; /* it had gone to the device half */
+        shares->staged[list[i]] = 1;
+        shares->staged_rows++;
+        own += zf_is_own(p, x, list[i]);
+    }
+    *staged = own;
+    free(list);
+    return s;
+}
+
+static enum zf_status shape_matrix(struct zf_pipeline *p, struct zf_matrix *x, const json_t *o, const struct lists *l, struct reader *r,
+                                   struct zf_err *e)
 {
     bool assigned = flag(r, o, "assigned"), sum = flag(r, o, "device_sum");
     size_t device = whole(r, o, "device_rows", x->channels), staged = whole(r, o, "staged_rows", x->channels);
     if (whole(r, o, "channels", UINT32_MAX) != x->channels || whole(r, o, "length", UINT32_MAX) != x->length) r->missing = "channels";
     read_window(&x->window, json_object_get(o, "window"), r);
     if (r->missing || !assigned) return ZF_OK;
-    ZF_TRY(assign(p, x, device, e));
+    ZF_TRY(p->comm ? assign_own(p, x, device, l, e) : assign(p, x, device, e));
     x->arrived = whole(r, o, "arrived", x->channels);
     x->staged_moved = flag(r, o, "staged_moved");
     x->has_column = flag(r, o, "has_column");
@@ -166,6 +239,7 @@ static enum zf_status shape_matrix(struct zf_pipeline *p, struct zf_matrix *x, c
     ZF_TRY(make_update(p, x, json_object_get(o, "open"), true, &x->open, r, e));
     if (x->window.up.any) ZF_TRY(make_update(p, x, json_object_get(o, "up"), !x->window.up.served, &x->up, r, e));
     if (sum) ZF_TRY(zf_pipeline_make_sum(p, x, zf_cpu_rows(x), e));
+    if (p->comm) ZF_TRY(stage_own(p, x, &staged, l, e));
     x->staged_rows = staged;
     return zf_chunks_take(&p->chunks, staged, x->length * zf_dtype_size(p->model->dtype), &x->staging, e);
 }
@@ -182,8 +256,9 @@ static const json_t *facts_of(const json_t *all, const struct zf_matrix *x)
     return NULL;
 }
 
-enum zf_status zf_state_shape(struct zf_pipeline *p, const json_t *facts, struct zf_err *e)
+enum zf_status zf_state_shape(struct zf_pipeline *p, const json_t *facts, zf_state_list_reader *read, void *ctx, struct zf_err *e)
 {
+    const struct lists lists = {read, ctx};
     const json_t *all = json_object_get(facts, "matrices");
     struct reader r = {0};
     p->step = whole(&r, facts, "step", INT64_MAX);
@@ -192,7 +267,7 @@ enum zf_status zf_state_shape(struct zf_pipeline *p, const json_t *facts, struct
     for (size_t i = 0; !r.missing && i < p->matrices; i++) {
         struct zf_matrix *x = &p->matrix[i];
         const json_t *o = facts_of(all, x);
-        ZF_TRY(shape_matrix(p, x, o, &r, e));
+        ZF_TRY(shape_matrix(p, x, o, &lists, &r, e));
         if (r.missing)
             return zf_fail(e, ZF_FORMAT, x->param->name, "`%s` of the saved state is missing or does not fit this model and policy",
                            r.missing);

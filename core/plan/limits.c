@@ -58,6 +58,22 @@ size_t zf_memory_oom_kills(const char *root)
     return kills;
 }
 
+/* The smallest of all. */
+static void choose(struct zf_memory_limits *out)
+{
+    const struct {
+        size_t bytes;
+        const char *name;
+    } all[] = {{out->available, "MemAvailable"}, {out->cgroup, "cgroup limit"}, {out->option, "memory_limit"}, {out->address, "ulimit -v"}};
+    out->least = SIZE_MAX;
+    out->least_name = "no limit";
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
+        if (all[i].bytes >= out->least) continue;
+        out->least = all[i].bytes;
+        out->least_name = all[i].name;
+    }
+}
+
 void zf_memory_limits_read(struct zf_memory_limits *out, const char *root, size_t memory_limit)
 {
     *out = (struct zf_memory_limits){
@@ -71,16 +87,12 @@ void zf_memory_limits_read(struct zf_memory_limits *out, const char *root, size_
         out->address = address.rlim_cur > mapped ? (size_t)address.rlim_cur - mapped : 0;
     }
     if (memory_limit) out->option = memory_limit > out->resident ? memory_limit - out->resident : 0;
+    choose(out);
+}
 
-    const struct {
-        size_t bytes;
-        const char *name;
-    } all[] = {{out->available, "MemAvailable"}, {out->cgroup, "cgroup limit"}, {out->option, "memory_limit"}, {out->address, "ulimit -v"}};
-    out->least = SIZE_MAX;
-    out->least_name = "no limit";
-    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
-        if (all[i].bytes >= out->least) continue;
-        out->least = all[i].bytes;
-        out->least_name = all[i].name;
-    }
+void zf_memory_limits_share(struct zf_memory_limits *l, size_t processes)
+{
+    l->available /= processes;
+    if (l->cgroup != SIZE_MAX) l->cgroup /= processes;
+    choose(l);
 }

@@ -28,6 +28,9 @@ struct zf_memory_limits {
 /* root: "/" ; tests give fake trees (root/proc/meminfo, root/proc/self/cgroup, root/sys/fs/cgroup/...). memory_limit 0: none. */
 void zf_memory_limits_read(struct zf_memory_limits *out, const char *root, size_t memory_limit);
 
+/* `processes` like this one are on the machine: what is the machine's or the cgroup's is shared out. */
+void zf_memory_limits_share(struct zf_memory_limits *l, size_t processes);
+
 /* How often the out-of-memory killer has acted in this process's cgroup; SIZE_MAX: not known. */
 size_t zf_memory_oom_kills(const char *root);
 

@@ -1,4 +1,5 @@
 #include "core/run/choices.h"
+#include "kernels/comm.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -18,7 +19,7 @@ struct scoring {
     struct zf_batch batch;
     float *losses;           /* [room_tokens] */
     struct waiting *waiting; /* [micro_batch] */
-    uint64_t *own;           /* [choices] how often each is the right one */
+    double *counts;
     size_t count;
     struct { /* the record of which `seen` choices are scored; it may span micro-batches */
         size_t seen;
@@ -27,7 +28,6 @@ struct scoring {
         int likeliest, own;
         bool judged;
     } record;
-    uint64_t records, right;
 };
 
 static enum zf_status not_whole(const struct scoring *s, uint64_t row, struct zf_err *e)
@@ -63,9 +63,9 @@ static enum zf_status score_row(struct scoring *s, const struct waiting *w, stru
     if (++s->record.seen < s->c->count) return ZF_OK;
     if (s->record.own < 0) return not_whole(s, w->row, e);
     s->record.seen = 0;
-    s->records++;
-    s->right += s->record.judged && s->record.likeliest == s->record.own;
-    s->own[s->record.own]++;
+    s->counts[0]++;
+    s->counts[1] += s->record.judged && s->record.likeliest == s->record.own;
+    s->counts[ZF_CHOICE_COUNTS + s->record.own]++;
     return ZF_OK;
 }
 
@@ -94,25 +94,29 @@ static enum zf_status add(struct scoring *s, uint64_t row, struct zf_err *e)
     return ZF_OK;
 }
 
-enum zf_status zf_choices_score(const struct zf_choices *c, struct zf_model *m, struct zf_choices_found *out, struct zf_err *e)
+enum zf_status zf_choices_score(const struct zf_choices *c, struct zf_model *m, double *counts, struct zf_err *e)
 {
-    struct scoring s = {.c = c, .m = m};
+    struct scoring s = {.c = c, .m = m, .counts = counts};
+    int ranks = c->ranks ? c->ranks : 1;
     if (!c->count || c->data->rows % c->count) return not_whole(&s, c->data->rows, e);
-    uint64_t all = c->data->rows / c->count, rows = (c->most && c->most < all ? c->most : all) * c->count;
+    uint64_t all = c->data->rows / c->count, records = c->most && c->most < all ? c->most : all;
+    uint64_t from = zf_share(records, c->rank, ranks) * c->count, to = zf_share(records, c->rank + 1, ranks) * c->count;
     enum zf_status status = zf_batch_init(&s.batch, c->room_tokens, e);
     s.losses = calloc(c->room_tokens, sizeof *s.losses);
     s.waiting = calloc(c->micro_batch, sizeof *s.waiting);
-    s.own = calloc(c->count, sizeof *s.own);
-    if (!status && (!s.losses || !s.waiting || !s.own)) status = zf_fail_memory(e, "the scores of choices");
-    for (uint64_t i = 0; !status && i < rows; i++) status = add(&s, i, e);
+    if (!status && (!s.losses || !s.waiting)) status = zf_fail_memory(e, "the scores of choices");
+    for (uint64_t i = from; !status && i < to; i++) status = add(&s, i, e);
     if (!status) status = flush(&s, e);
     zf_batch_free(&s.batch);
     zf_row_buffer_free(&s.buffer);
     free(s.losses);
     free(s.waiting);
-    *out = (struct zf_choices_found){.records = s.records, .right = s.right};
-    for (size_t i = 0; s.own && i < c->count; i++)
-        if (s.own[i] > out->commonest) out->commonest = s.own[i];
-    free(s.own);
     return status;
+}
+
+void zf_choices_sum(struct zf_choices_found *out, const double *counts, size_t count)
+{
+    *out = (struct zf_choices_found){.records = (uint64_t)counts[0], .right = (uint64_t)counts[1]};
+    for (size_t i = ZF_CHOICE_COUNTS; i < ZF_CHOICE_COUNTS + count; i++)
+        if (counts[i] > (double)out->commonest) out->commonest = (uint64_t)counts[i];
 }

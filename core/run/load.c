@@ -4,6 +4,7 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/base/plural.h"
+#include "core/run/orders.h"
 #include "core/run/save.h"
 #include "core/run/save_file.h"
 #include "core/run/saves.h"
@@ -110,18 +111,43 @@ static void forget(struct zf_trainer *t)
     t->ill = t->answered = false;
 }
 
-static enum zf_status go(struct zf_trainer *t, const struct load *l, struct zf_err *e)
+/* All memory is given back before any is taken. */
+static void leave(struct zf_trainer *t, uint64_t step)
 {
-    const struct zf_resume *r = &l->from;
-    zf_watch_leave(t);
     t->profile.data_cpu += zf_loader_cpu(t->loader);
-    zf_loader_stop(t->loader); /* all memory is given back before any is taken */
+    zf_loader_stop(t->loader);
     t->loader = NULL;
     zf_pipeline_close(&t->pipeline);
     zf_model_close(&t->model);
     forget(t);
-    t->step = r->step;
+    t->step = step;
     t->started = t->save.at = zf_clock();
+}
+
+/* A rank that is not the first: the same, as far as it concerns it. */
+static enum zf_status go_along(struct zf_trainer *t, const json_t *text, struct zf_err *e)
+{
+    struct zf_resume r = {.step = zf_json_count(text, "step")};
+    const char *path = zf_json_text(text, "checkpoint", "");
+    r.last_step = r.step;
+    leave(t, r.step);
+    ZF_TRY(zf_orders_set(t, text, e));
+    ZF_TRY(zf_setup_steps(t->setup, e));
+    ZF_TRY(zf_ckpt_open(&r.file, path, e));
+    r.path = strdup(path);
+    enum zf_status s = r.path ? zf_trainer_open_model(t, &r, e) : zf_fail_memory(e, path);
+    if (r.path)
+        zf_resume_close(&r);
+    else
+        zf_ckpt_close(&r.file);
+    return s;
+}
+
+static enum zf_status go(struct zf_trainer *t, const struct load *l, struct zf_err *e)
+{
+    const struct zf_resume *r = &l->from;
+    zf_watch_leave(t);
+    leave(t, r->step);
     ZF_TRY(zf_session_go_to(t->session, &l->changes, r->step, l->steps, l->command, e));
     ZF_TRY(zf_setup_steps(t->setup, e));
     t->plain.every = t->o->plain_every;
@@ -129,6 +155,25 @@ static enum zf_status go(struct zf_trainer *t, const struct load *l, struct zf_e
     t->applied = t->in_row ? 0 : t->step;
     ZF_TRY(zf_resume_commands(r, t, e));
     return zf_lock_beat(t->lock, t->step, e);
+}
+
+enum zf_status zf_order_load(struct zf_trainer *t, const struct zf_ordered *o, const json_t *text, struct zf_err *e)
+{
+    (void)o;
+    zf_world_doing(t->world, t->step, "loading a checkpoint");
+    return t->loading ? go(t, t->loading, e) : go_along(t, text, e);
+}
+
+static enum zf_status go_together(struct zf_trainer *t, const struct load *l, struct zf_err *e)
+{
+    json_t *text = zf_orders_changes(t->o, &l->wanted, t->pace.interval.now);
+    bool whole = text && !json_object_set_new(text, "checkpoint", json_string(l->from.path)) &&
+                 !json_object_set_new(text, "step", json_integer((json_int_t)l->from.step));
+    t->loading = l;
+    enum zf_status s = whole ? zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_LOAD}, text, e) : zf_fail_memory(e, "the options");
+    t->loading = NULL;
+    json_decref(text);
+    return s;
 }
 
 bool zf_load_loses(const struct zf_trainer *t, const char *word, char *text, size_t room)
@@ -173,7 +218,7 @@ enum zf_status zf_load(struct zf_trainer *t, const struct zf_command *c, char *t
         t->broken = true;
         zf_session_breaks(t->session, true);
         cut_metrics(t, &l, run);
-        s = go(t, &l, e);
+        s = go_together(t, &l, e);
     }
     if (!s) {
         t->broken = false;

@@ -1,5 +1,5 @@
 /* The steps of a run: micro-batches from the loader, update, validation, exports. */
-#include "core/run/trainer.h"
+#include "core/run/orders.h"
 
 #include "core/base/clock.h"
 #include "core/run/choices.h"
@@ -25,15 +25,36 @@ static bool asked_to_stop(const struct zf_trainer *t)
 static enum zf_status sign_of_life(struct zf_trainer *t, struct zf_err *e)
 {
     zf_watch_take(t);
-    return zf_lock_beat(t->lock, t->step, e);
+    ZF_TRY(zf_world_check(t->world, e));
+    return t->lock ? zf_lock_beat(t->lock, t->step, e) : ZF_OK; /* it is rank 0's */
+}
+
+/* Is what is being done to be left? Rank 0 decides; the others hear of it. */
+static bool is_over(struct zf_trainer *t, bool step)
+{
+    if (zf_world_rank(t->world)) return zf_world_pending(t->world, 0);
+    return asked_to_stop(t) || zf_deadline_over(t, step);
+}
+
+static enum zf_status leave(struct zf_trainer *t, struct zf_err *e)
+{
+    if (t->model.lane) ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
+    return zf_fail(e, ZF_STOPPED, NULL, "a signal or the clock asked to end");
+}
+
+/* All ranks drop the step, or none: before its last micro-batch rank 0 says which. */
+static enum zf_status go_on(struct zf_trainer *t, bool stop, struct zf_err *e)
+{
+    enum zf_status s = zf_order_go(t, stop, e);
+    return s == ZF_STOPPED ? leave(t, e) : s;
 }
 
 static enum zf_status between(struct zf_trainer *t, bool step, struct zf_err *e)
 {
     ZF_TRY(sign_of_life(t, e));
-    if (!asked_to_stop(t) && !zf_deadline_over(t, step)) return ZF_OK;
-    if (t->model.lane) ZF_TRY(t->device->type->lane_sync(t->model.lane, e));
-    return zf_fail(e, ZF_STOPPED, NULL, "a signal or the clock asked to end");
+    if (!is_over(t, step)) return ZF_OK;
+    if (step && t->world) return go_on(t, !zf_world_rank(t->world), e);
+    return leave(t, e);
 }
 
 enum zf_status zf_trainer_between(void *trainer, struct zf_err *e)
@@ -60,6 +81,7 @@ static enum zf_status micro_batches(struct zf_trainer *t, struct zf_loader *l, c
 {
     for (;;) {
         bool whole = backward && load->ends;
+        if (whole && t->world) ZF_TRY(go_on(t, !zf_world_rank(t->world) && is_over(t, true), e));
         t->half |= whole;
         if (whole) zf_pipeline_last(&t->pipeline);
         ZF_TRY(zf_model_step(&t->model, &load->batch, backward, scale, t->pipeline.loss, e));
@@ -69,17 +91,18 @@ static enum zf_status micro_batches(struct zf_trainer *t, struct zf_loader *l, c
     }
 }
 
-/* The mean loss over `rows` validation rows, as one step of the loader. */
-static enum zf_status validation_loss(struct zf_trainer *t, uint64_t rows, struct zf_valid_record *r, struct zf_err *e)
+/* The losses over this rank's share of `rows` validation rows, as one step of the loader; *tokens: of all of them. */
+static enum zf_status validation_loss(struct zf_trainer *t, uint64_t rows, uint64_t *tokens, struct zf_err *e)
 {
     const struct zf_memory_plan *p = &t->setup->plan;
     struct zf_loader *l;
     const struct zf_load *load;
-    double sum;
     ZF_TRY(zf_loader_start(&l,
                            &(struct zf_loader_options){.data = &t->setup->valid,
                                                        .count = rows,
                                                        .step_rows = rows,
+                                                       .rank = zf_world_rank(t->world),
+                                                       .ranks = zf_world_ranks(t->world),
                                                        .micro_batch = p->micro_batch,
                                                        .room_tokens = p->tokens,
                                                        .placed = t->loader_processor >= 0,
@@ -88,14 +111,53 @@ static enum zf_status validation_loss(struct zf_trainer *t, uint64_t rows, struc
     enum zf_status s;
     ZF_GOTO(end, s, zf_pipeline_begin_loss(&t->pipeline, e));
     ZF_GOTO(end, s, next_load(l, &load, e));
-    r->tokens = load->label_tokens;
+    *tokens = load->label_tokens;
     ZF_GOTO(end, s, micro_batches(t, l, load, false, 0, e));
-    ZF_GOTO(end, s, zf_pipeline_loss(&t->pipeline, &sum, e));
-    r->loss = r->tokens ? sum / (double)r->tokens : NAN;
 end:
     t->profile.data_cpu += zf_loader_cpu(l);
     zf_loader_stop(l);
     return s;
+}
+
+/* Before it, all ranks show what is due: a rank may be told to leave its share before its first forward. */
+enum zf_status zf_trainer_loss(struct zf_trainer *t, const struct zf_ordered *o, const json_t *text, struct zf_err *e)
+{
+    (void)text;
+    zf_world_doing(t->world, t->step, "validating");
+    if (t->world) ZF_TRY(zf_pipeline_settle(&t->pipeline, e));
+    return zf_order_sum(t, validation_loss(t, o->number, &t->valid.tokens, e), NULL, 0, e);
+}
+
+/* When all have come to the end of theirs. */
+enum zf_status zf_trainer_sum(struct zf_trainer *t, const struct zf_ordered *o, const json_t *text, struct zf_err *e)
+{
+    double sum;
+    (void)o, (void)text;
+    ZF_TRY(zf_pipeline_loss(&t->pipeline, &sum, e));
+    t->valid.loss = t->valid.tokens ? sum / (double)t->valid.tokens : NAN;
+    return ZF_OK;
+}
+
+enum zf_status zf_trainer_choices(struct zf_trainer *t, const struct zf_ordered *o, const json_t *text, struct zf_err *e)
+{
+    const struct zf_setup *s = t->setup;
+    size_t n = s->choice_count;
+    double *counts = calloc(ZF_CHOICE_COUNTS + n, sizeof *counts);
+    struct zf_choices c = {.data = &s->choices,
+                           .count = n,
+                           .most = o->number,
+                           .rank = zf_world_rank(t->world),
+                           .ranks = zf_world_ranks(t->world),
+                           .micro_batch = s->plan.micro_batch,
+                           .room_tokens = s->plan.tokens,
+                           .between = zf_trainer_between,
+                           .context = t};
+    (void)text;
+    enum zf_status bad = counts ? zf_choices_score(&c, &t->model, counts, e) : zf_fail_memory(e, "the scores of choices");
+    bad = zf_order_sum(t, bad, counts, ZF_CHOICE_COUNTS + n, e);
+    if (!bad) zf_choices_sum(&t->valid.choices, counts, n);
+    free(counts);
+    return bad;
 }
 
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e)
@@ -103,22 +165,15 @@ enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf
     const struct zf_setup *s = t->setup;
     uint64_t most = (uint64_t)t->o->valid_batches * (uint64_t)t->o->batch_size;
     double from = zf_clock();
-    struct zf_valid_record r = {0};
+    t->valid = (struct zf_valid_record){0};
     zf_session_doing(t->session, "validating");
-    ZF_TRY(validation_loss(t, most && most < s->valid.rows ? most : s->valid.rows, &r, e));
-    if (s->choices.rows) {
-        struct zf_choices c = {.data = &s->choices,
-                               .count = t->setup->choice_count,
-                               .most = most,
-                               .micro_batch = s->plan.micro_batch,
-                               .room_tokens = s->plan.tokens,
-                               .between = zf_trainer_between,
-                               .context = t};
-        ZF_TRY(zf_choices_score(&c, &t->model, &r.choices, e));
-    }
-    *loss = r.loss;
+    uint64_t rows = most && most < s->valid.rows ? most : s->valid.rows;
+    ZF_TRY(zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_LOSS, .number = rows}, NULL, e));
+    ZF_TRY(zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_SUM}, NULL, e));
+    if (s->choices.rows) ZF_TRY(zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_CHOICES, .number = most}, NULL, e));
+    *loss = t->valid.loss;
     zf_profile_see(t);
-    zf_record_valid(t, &r);
+    zf_record_valid(t, &t->valid);
     zf_eta_pause(&t->eta, zf_clock() - from);
     return ZF_OK;
 }
@@ -241,10 +296,14 @@ static bool score_now(const struct zf_trainer *t)
     return t->watch.score_asked || (t->o->score_every && (t->step + 1) % (uint64_t)t->o->score_every == 0);
 }
 
-/* One optimizer step. ZF_STOPPED: dropped because of a signal. */
-static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, struct zf_err *e)
+/* One optimizer step, into t->record. ZF_STOPPED: dropped because of a signal. */
+enum zf_status zf_trainer_step(struct zf_trainer *t, const struct zf_ordered *o, const json_t *text, struct zf_err *e)
 {
+    struct zf_step_record *r = &t->record;
     const struct zf_load *load;
+    (void)text;
+    zf_world_doing(t->world, t->step + 1, "training");
+    t->may_end = false;
     zf_watch_begin(t);
     ZF_TRY(next_load(t->loader, &load, e));
     *r = (struct zf_step_record){.step = t->step + 1,
@@ -252,22 +311,22 @@ static enum zf_status one_step(struct zf_trainer *t, struct zf_step_record *r, s
                                  .last_row = load->last,
                                  .tokens = load->tokens,
                                  .label_tokens = load->label_tokens,
-                                 .rate = zf_schedule_rate(&t->schedule, t->step + 1)};
+                                 .rate = o->rate};
     if (!r->label_tokens) {
         r->loss = r->norm.norm = r->norm.loss = NAN;
         r->norm.clip = 1;
         while (!load->ends) ZF_TRY(next_load(t->loader, &load, e));
         ZF_TRY(zf_pipeline_skip(&t->pipeline, r->rate, e));
     } else {
-        ZF_TRY(zf_pipeline_begin(&t->pipeline, r->rate, score_now(t), e));
+        ZF_TRY(zf_pipeline_begin(&t->pipeline, r->rate, o->flag, e));
         ZF_TRY(micro_batches(t, t->loader, load, true, 1.0f / (float)r->label_tokens, e));
+        zf_world_doing(t->world, t->step + 1, zf_world_waits);
         ZF_TRY(zf_pipeline_finish(&t->pipeline, &r->norm, e));
         r->loss = r->norm.loss / (double)r->label_tokens;
     }
     t->half = false;
     t->step++;
     zf_watch_end(t);
-    zf_pace_step(t);
     r->seconds = t->watch.ended - t->watch.began;
     return ZF_OK;
 }
@@ -315,7 +374,7 @@ static enum zf_status after_step(struct zf_trainer *t, const struct zf_step_reco
                            r->step);
         }
     }
-    if (o->norms_every && t->step % (uint64_t)o->norms_every == 0 && r->label_tokens) zf_record_norms(t);
+    if (o->norms_every && t->step % (uint64_t)o->norms_every == 0 && r->label_tokens) ZF_TRY(zf_record_norms(t, e));
     if (t->step >= t->setup->steps) {
         t->owed = true; /* of the drained state, then */
     } else {
@@ -334,8 +393,7 @@ static enum zf_status finish(struct zf_trainer *t, enum zf_end *end, struct zf_e
 {
     bool enough;
     *end = ZF_END_DONE;
-    ZF_TRY(zf_pipeline_drain(&t->pipeline, e));
-    t->drains++;
+    ZF_TRY(zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_DRAIN}, NULL, e));
     enum zf_status s = t->owed ? periodic(t, &enough, e) : ZF_OK;
     if (!s && t->setup->valid.rows && !zf_trainer_is_now(t, &t->judged_at)) s = judge(t, &enough, e);
     if (s != ZF_STOPPED) return s;
@@ -347,7 +405,7 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
 {
     *end = ZF_END_DONE;
     for (;;) {
-        struct zf_step_record r;
+        struct zf_step_record *r = &t->record;
         uint64_t was = t->step;
         bool over = false, stop = false, last = t->step >= t->setup->steps;
         enum zf_status s = asked_to_stop(t) && !last ? ZF_STOPPED : ZF_OK;
@@ -372,17 +430,19 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
         if (!s) {
             t->ill = false;
             s = zf_pace_decide(t, e);
-            if (!s) s = one_step(t, &r, e);
+            struct zf_ordered step = {.kind = ZF_ORDER_STEP, .flag = score_now(t), .rate = zf_schedule_rate(&t->schedule, t->step + 1)};
+            if (!s) s = zf_order(t, step, NULL, e);
         }
         if (!s) {
             uint64_t every = (uint64_t)t->o->valid_every, left = t->setup->steps - t->step;
-            zf_eta_step(&t->eta, r.seconds);
-            zf_deadline_step(&t->deadline, r.seconds);
-            r.eta = zf_eta_left(&t->eta, left, every ? left / every : 0);
-            zf_profile_step(t, r.seconds);
-            zf_record_step(t, &r);
-            zf_steer_told(t, &r);
-            s = after_step(t, &r, end, &over, e);
+            zf_pace_step(t);
+            zf_eta_step(&t->eta, r->seconds);
+            zf_deadline_step(&t->deadline, r->seconds);
+            r->eta = zf_eta_left(&t->eta, left, every ? left / every : 0);
+            zf_profile_step(t, r->seconds);
+            zf_record_step(t, r);
+            zf_steer_told(t, r);
+            s = after_step(t, r, end, &over, e);
             if (!s && over) return ZF_OK;
         }
         if (s == ZF_STOPPED) {

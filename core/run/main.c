@@ -7,6 +7,7 @@
 #include "core/run/detach.h"
 #include "core/run/generate.h"
 #include "core/run/profile.h"
+#include "core/run/ranks.h"
 #include "core/run/remote.h"
 #include "core/run/saves.h"
 #include "core/run/setup.h"
@@ -33,6 +34,8 @@
 #include <unistd.h>
 
 static volatile sig_atomic_t stop; /* signals that asked to end */
+static struct zf_launch launch;    /* which rank this is, of a run or its check */
+static bool told;                  /* the error is on stderr already, or another rank says it */
 
 /* The first asks, and says so at once; another interrupt ends without saving, but not if it comes so soon that it is the same keystroke.
  * SIGTERM may come as often as it likes: batch systems send it more than once. */
@@ -45,7 +48,7 @@ static void on_stop(int number)
     if (!stop) {
         first = now;
         stop = 1;
-        if (write(STDERR_FILENO, text, sizeof text - 1) < 0) stop = 1; /* nobody listens: fine */
+        if (!launch.rank && write(STDERR_FILENO, text, sizeof text - 1) < 0) stop = 1; /* nobody listens: fine */
     } else if (number == SIGINT && now - first >= 2) {
         zf_lock_died(number);
         _exit(128 + number);
@@ -78,8 +81,8 @@ static void set_signals(void)
 static enum zf_status print_all(const struct zf_err_list *l, struct zf_err *e)
 {
     enum { MOST = 20 };
-    for (size_t i = 0; i + 1 < l->count && i < MOST; i++) zf_err_print(NULL, &l->list[i]);
-    if (l->count + l->dropped > MOST + 1)
+    for (size_t i = 0; !launch.rank && i + 1 < l->count && i < MOST; i++) zf_err_print(NULL, &l->list[i]);
+    if (!launch.rank && l->count + l->dropped > MOST + 1)
         fprintf(stderr, "zenflow-console: and %zu more error%s like these; is this a run.cfg?\n", l->count + l->dropped - MOST - 1,
                 zf_plural(l->count + l->dropped - MOST - 1));
     *e = l->list[l->count - 1]; /* the last is printed by main */
@@ -192,6 +195,10 @@ static enum zf_status start(struct zf_options *o, struct zf_train_how *how, bool
 {
     struct zf_detach d = {.pipe = -1};
     enum zf_train_start what;
+    if (launch.launcher && detach)
+        return zf_fail(e, ZF_USAGE, "--detach", "%s waits for its processes; leave --detach out, and put %s itself into the background",
+                       launch.launcher, launch.launcher);
+    if (launch.launcher) return zf_ranks_run(o, how, &launch, &told, e);
     enum zf_status s = zf_train_look(o, how->take_over, &what, e);
     if (s == ZF_BUSY) return watch(o, detach, e);
     if (s) return s;
@@ -224,6 +231,7 @@ static enum zf_status run(struct zf_args *a, struct zf_err *e)
     zf_args_flag(a, "--plain"); /* here always: the screen is the console's */
     bool detach = zf_args_flag(a, "--detach"), take_over = zf_args_flag(a, "--takeover");
     ZF_TRY(zf_args_need(a, "run.cfg", &path, e));
+    ZF_TRY(zf_launch_find(&launch, e));
     set_signals();
     enum zf_status s = read_options(&o, a, path, &checkpoint, e);
     if (!s) s = zf_args_done(a, e);
@@ -491,6 +499,6 @@ int main(int argc, char **argv)
     enum zf_status s = dispatch(argc, argv, &e);
     /* Results that cannot be written are an error, but for progress lines: those are counted where they are lost. */
     if (fflush(stdout) && s == ZF_OK) s = zf_fail_errno(&e, "stdout", "cannot write the result");
-    if (s) zf_err_print(NULL, &e);
+    if (s && !told) zf_err_print(NULL, &e);
     return (int)s;
 }

@@ -1,6 +1,6 @@
 /* Steps that are not finite: what they mean, and what is said of them. One table of words, so that what a run says at the step, while it
  * waits and at its end goes together: what happened, at which step and in which tensor, what was done, what to do. */
-#include "core/run/trainer.h"
+#include "core/run/orders.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -33,14 +33,6 @@ static bool weights_finite(const struct zf_model *m, const struct zf_param *p, c
     return finite;
 }
 
-static bool gradient_finite(const struct zf_model *m, const struct zf_param *p, const struct zf_pieces *x)
-{
-    struct zf_err ignored;
-    bool finite = true;
-    if (p->frozen || zf_model_each_piece(m, m->grad, p, x, all_finite, &finite, &ignored)) return true;
-    return finite;
-}
-
 /* ", in the weights of NAME": where it comes from. A loss that is not finite makes every gradient so: then only weights tell something. */
 static void find_tensor(struct zf_trainer *t, const struct zf_step_record *r, char *out, size_t size)
 {
@@ -55,7 +47,8 @@ static void find_tensor(struct zf_trainer *t, const struct zf_step_record *r, ch
     if (i < p->count) {
         kind = "weights";
     } else if (isfinite(r->loss)) {
-        for (i = 0; i < p->count && gradient_finite(&t->model, &p->list[i], &x);) i++;
+        bool known = !zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_NORMS}, NULL, &ignored);
+        for (i = 0; i < p->count && (!known || isfinite(t->norm[i].squares));) i++;
         if (i < p->count) kind = "gradient";
     }
     zf_pieces_close(&x, &t->model);

@@ -1,5 +1,6 @@
 /* See pace.h. */
 #include "core/run/pace.h"
+#include "core/run/orders.h"
 #include "core/run/steer.h"
 
 #include "core/telemetry/jsonl.h"
@@ -110,11 +111,12 @@ static json_t *why_json(const struct zf_pace *p, const struct zf_interval_look *
 static enum zf_status act(struct zf_trainer *t, uint32_t now, struct zf_err *e)
 {
     struct zf_pace *p = &t->pace;
-    int change;
     p->interval.now = now;
     t->drains++;
-    struct zf_policy policy = zf_policy_of(t->o, t->model.dtype, now);
-    ZF_TRY(zf_pipeline_change(&t->pipeline, &policy, &t->rule, &change, e));
+    json_t *changes = json_pack("{sI}", "interval", (json_int_t)now);
+    enum zf_status s = changes ? zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_CHANGE}, changes, e) : zf_fail_memory(e, "a change");
+    json_decref(changes);
+    ZF_TRY(s);
     uint32_t room = p->room; /* memory has not become more */
     zf_pace_forget(t);
     p->room = room;

@@ -2,7 +2,7 @@
 #include "core/run/measure.h"
 #include "core/base/plural.h"
 #include "core/run/report.h"
-#include "core/run/trainer.h"
+#include "core/run/orders.h"
 
 #include "core/base/clock.h"
 #include "core/base/show.h"
@@ -292,45 +292,67 @@ void zf_record_valid(struct zf_trainer *t, const struct zf_valid_record *r)
     zf_plain_text(&t->plain, "step %" PRIu64 " validation loss %.4f over %" PRIu64 " targets%s", t->step, r->loss, r->tokens, accuracy);
 }
 
-struct norm_sum {
-    double squares, most;
-};
-
-static enum zf_status add_piece(void *ctx, const float *x, size_t n, struct zf_err *e)
+static void add_piece(void *ctx, const float *x, size_t n)
 {
-    struct norm_sum *s = ctx;
-    (void)e;
+    struct zf_norm *s = ctx;
     for (size_t i = 0; i < n; i++) {
         s->squares += (double)x[i] * x[i];
         if (isnan(x[i]) || fabsf(x[i]) > s->most) s->most = fabsf(x[i]);
     }
+}
+
+static enum zf_status own_norms(struct zf_trainer *t, double *sums, struct zf_err *e)
+{
+    const struct zf_params *p = &t->model.params;
+    size_t each = 1 + (size_t)zf_world_ranks(t->world);
+    for (size_t i = 0; i < p->count; i++) {
+        struct zf_norm norm = {0};
+        if (!p->list[i].frozen) ZF_TRY(zf_pipeline_gradient(&t->pipeline, &p->list[i], add_piece, &norm, e));
+        sums[i * each] = norm.squares;
+        sums[i * each + 1 + (size_t)zf_world_rank(t->world)] = norm.most;
+    }
     return ZF_OK;
 }
 
-/* Gradients as they are after the step: summed over micro-batches, before clipping. */
-void zf_record_norms(struct zf_trainer *t)
+/* Gradients as they are after the step: summed over micro-batches and ranks, before clipping. */
+enum zf_status zf_trainer_norms(struct zf_trainer *t, const struct zf_ordered *o, const json_t *text, struct zf_err *e)
+{
+    size_t count = t->model.params.count, each = 1 + (size_t)zf_world_ranks(t->world);
+    double *sums = calloc(count * each, sizeof *sums);
+    (void)o, (void)text;
+    if (!t->norm) t->norm = calloc(count, sizeof *t->norm);
+    enum zf_status s = sums && t->norm ? own_norms(t, sums, e) : zf_fail_memory(e, "the norms of gradients");
+    s = zf_order_sum(t, s, sums, count * each, e);
+    for (size_t i = 0; !s && i < count; i++) {
+        const double *x = sums + i * each;
+        t->norm[i] = (struct zf_norm){.squares = x[0]};
+        for (size_t r = 1; r < each; r++)
+            if (isnan(x[r]) || x[r] > t->norm[i].most) t->norm[i].most = x[r];
+    }
+    free(sums);
+    return s;
+}
+
+enum zf_status zf_record_norms(struct zf_trainer *t, struct zf_err *e)
 {
     const struct zf_params *p = &t->model.params;
-    struct zf_err ignored;
-    struct zf_pieces x;
     double total = 0;
-    if (zf_pieces_open(&x, &t->model, &ignored)) return;
+    enum zf_status s = zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_NORMS}, NULL, e);
+    if (s == ZF_MEMORY && !t->world) return ZF_OK; /* telemetry never stops training */
+    ZF_TRY(s);
     json_t *o = line("norms", t->step), *matrices = json_array();
     for (size_t i = 0; i < p->count; i++) {
-        const struct zf_param *q = &p->list[i];
-        struct norm_sum sum = {0};
-        if (q->frozen || zf_model_each_piece(&t->model, t->model.grad, q, &x, add_piece, &sum, &ignored)) continue;
-        total += sum.squares;
-        if (!q->matrix) continue;
-        json_t *m = json_pack("{s:s}", "name", q->name);
-        json_object_set_new(m, "norm", zf_json_real(sqrt(sum.squares)));
-        json_object_set_new(m, "max", zf_json_real(sum.most));
+        total += t->norm[i].squares;
+        if (!p->list[i].matrix || p->list[i].frozen) continue;
+        json_t *m = json_pack("{s:s}", "name", p->list[i].name);
+        json_object_set_new(m, "norm", zf_json_real(sqrt(t->norm[i].squares)));
+        json_object_set_new(m, "max", zf_json_real(t->norm[i].most));
         json_array_append_new(matrices, m);
     }
-    zf_pieces_close(&x, &t->model);
     json_object_set_new(o, "total", zf_json_real(sqrt(total)));
     json_object_set_new(o, "matrices", matrices);
     zf_metrics_write(t->metrics, o);
+    return ZF_OK;
 }
 
 /* What the bus carried in a step, in units of M, the bytes of all matrices' weights, beside what a formula says; how long the device waited
@@ -367,10 +389,11 @@ void zf_record_end(struct zf_trainer *t, const char *reason, enum zf_status code
     json_object_set_new(o, "steps", integer(t->setup->steps)); /* as they were in the end: more go on */
     set_bus(o, t, bus, sizeof bus);
     if (zf_metrics_dropped(t->metrics)) json_object_set_new(o, "metrics_dropped", integer(zf_metrics_dropped(t->metrics)));
-    zf_metrics_write(t->metrics, json_incref(o));
-    if (t->journal && zf_journal_append(t->journal, o, &e))
+    bool said = atomic_exchange(&t->ended, true); /* by the thread that looks after the ranks */
+    if (!said) zf_metrics_write(t->metrics, json_incref(o));
+    if (!said && t->journal && zf_journal_append(t->journal, o, &e))
         zf_err_print("warning", &e);
-    else if (!t->journal)
+    else if (said || !t->journal)
         json_decref(o);
     if (zf_metrics_dropped(t->metrics))
         zf_plain_text(&t->plain, "warning: %zu line%s of metrics.jsonl lost: %s", zf_metrics_dropped(t->metrics),

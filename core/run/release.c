@@ -118,6 +118,10 @@ enum zf_status zf_release(struct zf_trainer *t, char *text, size_t room, struct 
     }
     if (!t->device->type->trim)
         return zf_fail(e, ZF_DIFFERENT, "--release-gpu", "this run computes on %s, which has no memory of its own", t->device->type->name);
+    if (t->world)
+        return zf_fail(e, ZF_DIFFERENT, "--release-gpu",
+                       "a run of %d ranks keeps its GPUs while it is paused; `stop` saves and gives them back, and the same command goes on",
+                       zf_world_ranks(t->world));
     zf_save_end(t);
     zf_session_doing(t->session, "releasing the GPU");
     t->device->type->info(t->device, &before);

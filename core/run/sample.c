@@ -1,7 +1,7 @@
 /* See sample.h. */
 #include "core/run/sample.h"
 #include "core/run/generate.h"
-#include "core/run/trainer.h"
+#include "core/run/orders.h"
 
 #include "core/base/clock.h"
 #include "core/base/rng.h"
@@ -45,7 +45,7 @@ static enum zf_status check_memory(const struct sampling *s, size_t room, struct
     struct zf_memory_limits limits;
     char need[32], have[32];
     size_t bytes = zf_cache_bytes(&t->model.config, t->model.dtype, room) + t->model.config.vocab * sizeof(float);
-    zf_memory_limits_read(&limits, "/", (size_t)t->o->memory_limit);
+    zf_setup_limits(t->setup, &limits);
     if (bytes <= limits.least) return ZF_OK;
     return zf_fail(e, ZF_MEMORY, "sample", "it needs %s for keys and values, and %s are left: %s", zf_bytes_text(bytes, need, sizeof need),
                    zf_bytes_text(limits.least, have, sizeof have), limits.least_name);
@@ -86,7 +86,7 @@ static enum zf_status make(struct sampling *s, const char *prompt, struct zf_err
     size_t room = s->ids.count + SAMPLE_TOKENS;
     if (room > t->model.config.context) room = t->model.config.context;
     ZF_TRY(check_memory(s, room, e));
-    ZF_TRY(zf_pipeline_settle(&t->pipeline, e));
+    ZF_TRY(zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_SETTLE}, NULL, e));
     ZF_TRY(zf_cache_new(&s->cache, &t->model, room, e));
     if (!(s->logits = malloc(t->model.config.vocab * sizeof *s->logits))) return zf_fail_memory(e, "the logits");
     return go_on(s, room, e);

@@ -3,6 +3,8 @@
 #include "core/base/clock.h"
 #include "core/base/file.h"
 #include "core/run/content.h"
+#include "core/run/orders.h"
+#include "core/run/ranks.h"
 #include "core/run/release.h"
 #include "core/run/resume.h"
 #include "core/run/save_file.h"
@@ -103,6 +105,7 @@ static enum zf_status saving_new(struct zf_trainer *t, const char *name, struct 
 static enum zf_status add_info(struct zf_trainer *t, struct zf_saving *s, struct zf_err *e)
 {
     s->info = info_of(t);
+    if (s->info && s->sharing) zf_sharing_facts(s->sharing, json_object_get(s->info, "pipeline"));
     return s->info ? ZF_OK : zf_fail_memory(e, s->path);
 }
 
@@ -112,8 +115,46 @@ static enum zf_status beat(void *trainer, struct zf_err *e)
     return zf_lock_beat(t->lock, t->step, e);
 }
 
+/* All ranks: rank 0 writes, the others give. What the disk refuses is no failure of this. */
+enum zf_status zf_trainer_share(struct zf_trainer *t, const struct zf_ordered *o, const json_t *text, struct zf_err *e)
+{
+    struct zf_saving *s = t->save.together;
+    struct zf_state state;
+    struct zf_sharing sharing;
+    (void)o, (void)text;
+    zf_world_doing(t->world, t->step, "saving");
+    ZF_TRY(zf_ranks_compare(t, e));
+    ZF_TRY(zf_state_open(s ? &s->state : &state, &t->pipeline, e));
+    if (!s) {
+        enum zf_status bad = zf_sharing_serve(t->world, &state, e);
+        zf_state_close(&state);
+        return bad;
+    }
+    s->sharing = &sharing;
+    enum zf_status bad = zf_sharing_open(&sharing, t->world, &s->state, e), failed = bad ? bad : add_info(t, s, &s->err);
+    if (failed) /* there is nothing to write */
+        s->status = failed;
+    else
+        zf_saving_run(s);
+    enum zf_status ended = bad ? bad : zf_sharing_close(&sharing, e);
+    s->sharing = NULL;
+    return ended;
+}
+
+static enum zf_status write_together(struct zf_trainer *t, struct zf_saving *s, struct zf_err *e)
+{
+    s->between = beat;
+    s->ctx = t;
+    t->save.together = s;
+    enum zf_status failed = zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_SAVE}, NULL, e);
+    t->save.together = NULL;
+    if (!failed && s->status) *e = s->err;
+    return failed ? failed : s->status;
+}
+
 static enum zf_status write_now(struct zf_trainer *t, struct zf_saving *s, struct zf_err *e)
 {
+    if (t->world) return write_together(t, s, e);
     ZF_TRY(t->kept ? zf_kept_state(t->kept, &s->state, e) : zf_state_open(&s->state, &t->pipeline, e));
     ZF_TRY(add_info(t, s, e));
     s->between = beat;
@@ -127,7 +168,7 @@ static enum zf_status write_now(struct zf_trainer *t, struct zf_saving *s, struc
 static size_t spare_memory(const struct zf_trainer *t)
 {
     struct zf_memory_limits l;
-    zf_memory_limits_read(&l, "/", (size_t)t->o->memory_limit);
+    zf_setup_limits(t->setup, &l);
     return t->save.memory.size + l.least / 2;
 }
 
@@ -148,7 +189,7 @@ static void prepare(struct zf_trainer *t)
     enum { STEPS = 4 }; /* of this process: what else needs memory has it by then */
     struct zf_err ignored;
     const struct zf_options *o = t->o;
-    if (t->save.steps++ != STEPS || t->save.memory.bytes || !(o->save_every || o->save_minutes > 0)) return;
+    if (t->world || t->save.steps++ != STEPS || t->save.memory.bytes || !(o->save_every || o->save_minutes > 0)) return;
     if (zf_state_prepare(&t->pipeline, &t->save.memory, spare_memory(t), &ignored)) return;
     t->save.populates = t->save.memory.held = !zf_thread_start(&t->save.populate, populate, &t->save.memory);
 }
@@ -162,7 +203,7 @@ static void prepared(struct zf_trainer *t)
 /* *waited: there is no memory for a copy, and it is written already. */
 static enum zf_status start(struct zf_trainer *t, struct zf_saving *s, bool *waited, struct zf_err *e)
 {
-    if (t->kept) { /* nothing alters it */
+    if (t->kept || t->world) { /* nothing alters it; the ranks' states come together in no time of training */
         *waited = true;
         return write_now(t, s, e);
     }

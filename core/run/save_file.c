@@ -31,10 +31,10 @@ struct buffer {
     size_t room, rows, row; /* bytes; rows at once; bytes of a row */
 };
 
-static enum zf_status make_room(const struct zf_state_piece *x, struct buffer *b, struct zf_err *e)
+static enum zf_status make_room(size_t row, struct buffer *b, struct zf_err *e)
 {
     enum { BYTES = 4 << 20 };
-    b->row = x->cols * zf_state_type_bytes(x->type);
+    b->row = row;
     b->rows = b->row < BYTES ? BYTES / b->row : 1;
     if (b->rows * b->row <= b->room) return ZF_OK;
     void *grown = realloc(b->bytes, b->rows * b->row);
@@ -53,19 +53,76 @@ struct writer {
     struct buffer buffer;
 };
 
+static enum zf_status put_rows(struct writer *w, size_t n, struct zf_err *e)
+{
+    ZF_TRY(zf_ckpt_put(w->file, w->buffer.bytes, n * w->buffer.row, e));
+    if (w->s->between) ZF_TRY(w->s->between(w->s->ctx, e)); /* signals are heard when it is written */
+    return w->s->cancelled ? zf_fail(e, ZF_STOPPED, w->s->path, "it is not written to its end") : ZF_OK;
+}
+
+static enum zf_status put_own(struct writer *w, const struct zf_state_piece *x, size_t from, size_t rows, struct zf_err *e)
+{
+    for (size_t first = 0, n; first < rows; first += n) {
+        n = rows - first < w->buffer.rows ? rows - first : w->buffer.rows;
+        ZF_TRY(zf_state_read(&w->s->state, x, from + first, n, w->buffer.bytes, e));
+        ZF_TRY(put_rows(w, n, e));
+    }
+    return ZF_OK;
+}
+
+/* What was asked for comes, whether the disk takes it or not. */
+static enum zf_status put_theirs(struct writer *w, const struct zf_shared_piece *x, int rank, struct zf_err *e)
+{
+    struct zf_world *world = w->s->sharing->world;
+    enum zf_status failed = ZF_OK;
+    size_t rows = x->part[rank].rows;
+    if (!rows) return ZF_OK;
+    ZF_TRY(zf_sharing_ask(w->s->sharing, x, rank, e));
+    for (size_t first = 0, n; first < rows; first += n) {
+        struct zf_err ignored;
+        n = rows - first < w->buffer.rows ? rows - first : w->buffer.rows;
+        ZF_TRY(zf_world_get(world, rank, w->buffer.bytes, n * w->buffer.row, failed ? &ignored : e));
+        if (!failed) failed = put_rows(w, n, e);
+    }
+    return failed;
+}
+
+/* own: this rank's piece of that name, if it has one. */
+static enum zf_status put_shared(struct writer *w, const struct zf_state_piece *own, const struct zf_shared_piece *x, struct zf_err *e)
+{
+    const uint64_t shape[2] = {x->rows, x->cols};
+    size_t first = 0, n = 0;
+    ZF_TRY(make_room(x->cols * zf_state_type_bytes(x->type), &w->buffer, e));
+    ZF_TRY(zf_ckpt_begin(w->file, x->name, type_of(x->type), 2, shape, e));
+    if (own) zf_state_own(&w->s->state, own, &first, &n);
+    ZF_TRY(put_own(w, own, first, n, e));
+    for (int r = 1; r < zf_world_ranks(w->s->sharing->world); r++) ZF_TRY(put_theirs(w, x, r, e));
+    return ZF_OK;
+}
+
 static enum zf_status put_piece(struct writer *w, const struct zf_state_piece *x, struct zf_err *e)
 {
     const uint64_t shape[2] = {x->rows, x->cols};
-    struct buffer *b = &w->buffer;
-    ZF_TRY(make_room(x, b, e));
+    const struct zf_shared_piece *shared = w->s->sharing ? zf_sharing_find(w->s->sharing, x->name) : NULL;
+    if (shared) return put_shared(w, x, shared, e);
+    ZF_TRY(make_room(x->cols * zf_state_type_bytes(x->type), &w->buffer, e));
     ZF_TRY(zf_ckpt_begin(w->file, x->name, type_of(x->type), 2, shape, e));
-    for (size_t first = 0; first < x->rows; first += b->rows) {
-        size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
-        ZF_TRY(zf_state_read(&w->s->state, x, first, n, b->bytes, e));
-        ZF_TRY(zf_ckpt_put(w->file, b->bytes, n * b->row, e));
-        if (w->s->between) ZF_TRY(w->s->between(w->s->ctx, e)); /* signals are heard when it is written */
-        if (w->s->cancelled) return zf_fail(e, ZF_STOPPED, w->s->path, "it is not written to its end");
-    }
+    return put_own(w, x, 0, x->rows, e);
+}
+
+static bool has_piece(const struct zf_state *s, const char *name)
+{
+    for (size_t i = 0; i < s->count; i++)
+        if (!strcmp(s->list[i].name, name)) return true;
+    return false;
+}
+
+/* What other ranks alone have rows of. */
+static enum zf_status put_others(struct writer *w, struct zf_err *e)
+{
+    const struct zf_sharing *s = w->s->sharing;
+    for (size_t i = 0; s && i < s->count; i++)
+        if (!has_piece(&w->s->state, s->list[i].name)) ZF_TRY(put_shared(w, NULL, &s->list[i], e));
     return ZF_OK;
 }
 
@@ -74,7 +131,7 @@ static enum zf_status put_list(struct writer *w, struct zf_err *e)
 {
     struct zf_state *s = &w->s->state;
     for (size_t i = 0; i < s->count; i++) ZF_TRY(put_piece(w, &s->list[i], e));
-    return ZF_OK;
+    return put_others(w, e);
 }
 
 /* Training goes on: in the order in which the CPU will come to them. */
@@ -96,6 +153,8 @@ static enum zf_status check_disk(const struct zf_saving *s, struct zf_err *e)
     uint64_t wanted = s->likely + s->likely / 8;
     for (size_t i = 0; i < s->state.count && !s->likely; i++)
         wanted += (uint64_t)s->state.list[i].rows * s->state.list[i].cols * zf_state_type_bytes(s->state.list[i].type);
+    for (size_t i = 0; s->sharing && i < s->sharing->count && !s->likely; i++)
+        wanted += (uint64_t)s->sharing->list[i].rows * s->sharing->list[i].cols * zf_state_type_bytes(s->sharing->list[i].type);
     char need[32], have[32];
     uint64_t room = zf_file_room(s->path);
     if (wanted <= room) return ZF_OK;
@@ -181,29 +240,94 @@ struct reader {
     void *ctx;
 };
 
-static enum zf_status get_piece(struct reader *r, struct zf_state *s, const struct zf_state_piece *x, struct zf_err *e)
+static enum zf_status find_tensor(struct reader *r, const char *name, size_t cols, enum zf_state_type type,
+                                  const struct zf_ckpt_tensor **out, struct zf_err *e)
 {
     const struct zf_ckpt *c = r->file;
+    const struct zf_ckpt_tensor *t = *out = zf_ckpt_find(c, name);
+    if (!t) return zf_fail(e, ZF_FORMAT, c->path, "%s is missing; the checkpoint is not of this run", name);
+    if (t->rank == 2 && t->shape[1] == cols && type_of(type) == t->type) return ZF_OK;
+    return zf_fail(e, ZF_FORMAT, c->path, "%s has another shape or type than this run's, which has rows of %zu", name, cols);
+}
+
+/* Lists of channels, which say whose rows are whose. */
+static enum zf_status read_list(void *reader, const char *name, uint32_t *out, size_t room, size_t *count, struct zf_err *e)
+{
+    struct reader *r = reader;
+    const struct zf_ckpt_tensor *t;
+    ZF_TRY(find_tensor(r, name, 1, ZF_STATE_U32, &t, e));
+    *count = t->shape[0] < room ? (size_t)t->shape[0] : room;
+    return zf_ckpt_read(r->file, t, out, 0, *count * sizeof *out, r->pool, e);
+}
+
+/* Of the rows in the file, which are those of all ranks, this rank's. */
+static enum zf_status get_own(struct reader *r, struct zf_state *s, const struct zf_state_piece *x, const struct zf_ckpt_tensor *t,
+                              struct zf_err *e)
+{
+    const struct zf_state_part *part = &s->part[x->part];
+    const char *what = strrchr(x->name, ':');
+    bool staged = what && (!strcmp(what, ":staged") || !strcmp(what, ":staging") || !strcmp(what, ":next_channel"));
+    size_t n, rows = (size_t)t->shape[0], skip = staged ? 0 : part->device_rows;
+    char name[256];
     struct buffer *b = &r->buffer;
-    const struct zf_ckpt_tensor *t = zf_ckpt_find(c, x->name);
-    if (!t) return zf_fail(e, ZF_FORMAT, c->path, "%s is missing; the checkpoint is not of this run", x->name);
-    if (t->rank != 2 || t->shape[0] != x->rows || t->shape[1] != x->cols || type_of(x->type) != t->type)
-        return zf_fail(e, ZF_FORMAT, c->path, "%s has another shape or type than this run's, which is [%zu, %zu]", x->name, x->rows,
+    snprintf(name, sizeof name, "%.180s:%s", part->param->name, staged ? "staged" : "order");
+    uint32_t *list = calloc(2 * (skip + rows) + 1, sizeof *list), *place = list ? list + skip + rows : NULL;
+    enum zf_status failed = list ? read_list(r, name, list, skip + rows, &n, e) : zf_fail_memory(e, x->name);
+    if (!failed && n != skip + rows) failed = zf_fail(e, ZF_FORMAT, r->file->path, "%s has %zu rows, and %s %zu", x->name, rows, name, n);
+    if (!failed) zf_state_places(s, x, list + skip, rows, place);
+    for (size_t first = 0, some; !failed && first < rows; first += some) {
+        some = rows - first < b->rows ? rows - first : b->rows;
+        if (r->between) failed = r->between(r->ctx, e);
+        if (!failed) failed = zf_ckpt_read(r->file, t, b->bytes, first * b->row, some * b->row, r->pool, e);
+        for (size_t i = 0; !failed && i < some; i++)
+            if (place[first + i] != UINT32_MAX) failed = zf_state_write(s, x, place[first + i], 1, (char *)b->bytes + i * b->row, e);
+    }
+    free(list);
+    return failed;
+}
+
+/* Rows first .. first + n of weights, of which the masters are wherever they are, and in the file. */
+static enum zf_status get_visible(struct reader *r, struct zf_state *s, const struct zf_state_piece *x, size_t first, size_t n,
+                                  struct zf_err *e)
+{
+    const struct zf_ckpt_tensor *t;
+    size_t row = x->cols * sizeof(float);
+    char name[256];
+    snprintf(name, sizeof name, "%.180s:master", s->part[x->part].param->name);
+    ZF_TRY(find_tensor(r, name, x->cols, ZF_STATE_F32, &t, e));
+    float *masters = malloc(n * row);
+    enum zf_status failed = masters ? zf_ckpt_read(r->file, t, masters, first * row, n * row, r->pool, e) : zf_fail_memory(e, x->name);
+    if (!failed) failed = zf_state_write_visible(s, x, first, n, r->buffer.bytes, masters, e);
+    free(masters);
+    return failed;
+}
+
+static enum zf_status get_piece(struct reader *r, struct zf_state *s, const struct zf_state_piece *x, struct zf_err *e)
+{
+    struct buffer *b = &r->buffer;
+    const struct zf_ckpt_tensor *t;
+    bool shared = x->split != ZF_STATE_WHOLE;
+    ZF_TRY(find_tensor(r, x->name, x->cols, x->type, &t, e));
+    ZF_TRY(make_room(x->cols * zf_state_type_bytes(x->type), b, e));
+    if (x->split == ZF_STATE_ORDER) return ZF_OK; /* its form has it */
+    if (x->split == ZF_STATE_BY_RANK) return get_own(r, s, x, t, e);
+    if (t->shape[0] != x->rows)
+        return zf_fail(e, ZF_FORMAT, r->file->path, "%s has another shape or type than this run's, which is [%zu, %zu]", x->name, x->rows,
                        x->cols);
-    ZF_TRY(make_room(x, b, e));
     for (size_t first = 0; first < x->rows; first += b->rows) {
         size_t n = x->rows - first < b->rows ? x->rows - first : b->rows;
         if (r->between) ZF_TRY(r->between(r->ctx, e));
-        ZF_TRY(zf_ckpt_read(c, t, b->bytes, first * b->row, n * b->row, r->pool, e));
-        ZF_TRY(zf_state_write(s, x, first, n, b->bytes, e));
+        ZF_TRY(zf_ckpt_read(r->file, t, b->bytes, first * b->row, n * b->row, r->pool, e));
+        ZF_TRY(shared && x->place == ZF_STATE_VISIBLE ? get_visible(r, s, x, first, n, e) : zf_state_write(s, x, first, n, b->bytes, e));
     }
     return ZF_OK;
 }
 
-static enum zf_status shape(const struct zf_ckpt *c, struct zf_pipeline *p, struct zf_err *e)
+static enum zf_status shape(struct reader *r, struct zf_pipeline *p, struct zf_err *e)
 {
+    const struct zf_ckpt *c = r->file;
     char what[512];
-    enum zf_status s = zf_state_shape(p, json_object_get(c->info, "pipeline"), e);
+    enum zf_status s = zf_state_shape(p, json_object_get(c->info, "pipeline"), read_list, r, e);
     if (s != ZF_FORMAT) return s;
     snprintf(what, sizeof what, "%.200s: %.300s", e->where, e->message);
     return zf_fail(e, s, c->path, "%s", what);
@@ -218,9 +342,13 @@ enum zf_status zf_saved_state(const struct zf_ckpt *c, struct zf_pipeline *p, en
     if (zf_saves_is_weights(c->info))
         return zf_fail(e, ZF_DIFFERENT, c->path, "it has its weights only, as keep_weights asks for; what is pending is not among them");
     p->device->type->info(p->device, &device);
-    ZF_TRY(shape(c, p, e));
-    ZF_TRY(zf_state_open(&state, p, e));
-    enum zf_status s = zf_pool_new(&r.pool, device.threads, e);
+    ZF_TRY(zf_pool_new(&r.pool, device.threads, e));
+    enum zf_status s = shape(&r, p, e);
+    if (!s) s = zf_state_open(&state, p, e);
+    if (s) {
+        zf_pool_free(r.pool);
+        return s;
+    }
     for (size_t i = 0; !s && i < state.count; i++) s = get_piece(&r, &state, &state.list[i], e);
     free(r.buffer.bytes);
     zf_pool_free(r.pool);

@@ -4,6 +4,7 @@
 
 #include "checkpoints/container.h"
 #include "core/pipeline/state.h"
+#include "core/run/save_share.h"
 #include "core/session/journal.h"
 
 #include <pthread.h>
@@ -12,7 +13,8 @@
 struct zf_saving {
     /* set by who begins it; owned: state, run, path, info */
     struct zf_state state;
-    char *run, *path; /* the run's directory; the file's */
+    struct zf_sharing *sharing; /* what other ranks have of it; NULL: there are none */
+    char *run, *path;           /* the run's directory; the file's */
     json_t *info;
     uint64_t step, drains;
     uint64_t ticket; /* whose answer waits for it; 0: nobody's */

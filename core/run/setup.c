@@ -159,7 +159,7 @@ static void choose_dtype(struct zf_setup *s)
 
 enum zf_status zf_setup_model(struct zf_setup *s, const struct zf_options *o, struct zf_err *e)
 {
-    *s = (struct zf_setup){.o = o};
+    *s = (struct zf_setup){.o = o, .ranks = s->ranks, .neighbours = s->neighbours, .micro_batch = s->micro_batch};
     choose_device(s);
     choose_dtype(s);
     ZF_TRY(o->path[0] ? from_folder(s, e) : from_scratch(s, e));
@@ -281,6 +281,7 @@ static struct zf_dataset_options data_options(struct zf_setup *s, const struct z
                                        .add_eos = o->add_eos,
                                        .skip_bad = o->skip_bad,
                                        .cache = o->cache,
+                                       .shared = s->ranks > 1,
                                        .threads = tokenising_threads(o),
                                        .progress = told,
                                        .progress_context = s};
@@ -312,7 +313,19 @@ static void estimate(const struct zf_setup *s, const struct zf_strings *files, s
             if (s->sequence_length > *longest) *longest = s->sequence_length;
         }
     }
-    if (!zf_cache_used(s->o->cache, size)) *bytes += times * tokens * sizeof(int32_t);
+    if (!zf_cache_used(s->o->cache, s->ranks > 1 ? UINT64_MAX : size)) *bytes += times * tokens * sizeof(int32_t);
+}
+
+void zf_setup_limits(const struct zf_setup *s, struct zf_memory_limits *out)
+{
+    size_t limit = (size_t)s->o->memory_limit, left, all;
+    zf_memory_limits_read(out, "/", limit);
+    if (s->neighbours > 1) zf_memory_limits_share(out, (size_t)s->neighbours);
+    if (s->no_device.code || !zf_device_room(s->device.name, &left, &all)) return;
+    out->device_total = all;
+    out->device_option = limit && limit < left;
+    out->device = out->device_option ? limit : left;
+    snprintf(out->device_name, sizeof out->device_name, "%s", s->device.description);
 }
 
 /* The plan under a strategy. */
@@ -321,22 +334,11 @@ static void plan_policy(struct zf_setup *s, enum zf_choice_strategy strategy)
     struct zf_options o = *s->o; /* shares what it points to */
     o.strategy = s->strategy = strategy;
     s->policy = zf_policy_of(&o, s->dtype, zf_policy_first_interval(&o));
-    zf_pipeline_measure(&s->request.halves, &s->params, &s->policy, s->dtype);
+    zf_pipeline_measure_rank(&s->request.halves, &s->params, &s->policy, s->dtype, s->ranks ? s->ranks : 1);
     zf_memory_plan_make(&s->plan, &s->request, s->limits.least);
 }
 
 /* What there is: of the host, and of a GPU if it computes. memory_limit counts for each. */
-static void read_limits(struct zf_setup *s)
-{
-    size_t limit = (size_t)s->o->memory_limit, left, all;
-    zf_memory_limits_read(&s->limits, "/", limit);
-    if (s->no_device.code || !zf_device_room(s->device.name, &left, &all)) return;
-    s->limits.device_total = all;
-    s->limits.device_option = limit && limit < left;
-    s->limits.device = s->limits.device_option ? limit : left;
-    snprintf(s->limits.device_name, sizeof s->limits.device_name, "%s", s->device.description);
-}
-
 /* Other policies, which need less of a GPU. */
 static void offer_choices(struct zf_setup *s)
 {
@@ -376,8 +378,9 @@ static enum zf_status plan(struct zf_setup *s, size_t longest, size_t data_bytes
     const struct zf_options *o = s->o;
     s->request = (struct zf_memory_request){.config = &s->config,
                                             .params = &s->params,
-                                            .batch_size = (size_t)o->batch_size,
-                                            .micro_batch = (size_t)o->micro_batch,
+                                            .batch_size = s->ranks ? ((size_t)o->batch_size + (size_t)s->ranks - 1) / (size_t)s->ranks
+                                                                   : (size_t)o->batch_size,
+                                            .micro_batch = s->micro_batch ? s->micro_batch : (size_t)o->micro_batch,
                                             .sequence_length = longest,
                                             .data_bytes = data_bytes,
                                             .loaders = 2,
@@ -461,7 +464,7 @@ static enum zf_status read_data(struct zf_setup *s, const volatile int *stop, st
     ZF_TRY(read_choices(s, e));
     ZF_TRY(read_template(&s->prompt, o->prompt_file, e));
     ZF_TRY(read_template(&s->response, o->response_file, e));
-    read_limits(s);
+    zf_setup_limits(s, &s->limits);
     estimate(s, &o->train, 1, &bytes, &longest);
     estimate(s, &o->valid, 1 + s->choice_count, &bytes, &longest);
     ZF_TRY(plan(s, longest ? longest : s->sequence_length, bytes, e));
@@ -486,7 +489,7 @@ static enum zf_status read_data(struct zf_setup *s, const volatile int *stop, st
     ZF_TRY(zf_setup_steps(s, e));
     size_t held = s->all.bytes + s->valid.bytes + s->choices.bytes; /* a slice holds nothing */
     /* what the data takes is resident by now: it counts in the plan, not once more in what is there */
-    read_limits(s);
+    zf_setup_limits(s, &s->limits);
     s->limits.least = s->limits.least > SIZE_MAX - held ? SIZE_MAX : s->limits.least + held;
     return plan(s, longest, held, e);
 }

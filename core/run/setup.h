@@ -45,6 +45,8 @@ struct zf_setup {
     size_t choice_count;
     char *prompt, *response;    /* the templates, where files hold them */
     uint64_t steps, total_rows; /* total_rows: rows the run will take; less than steps * batch_size if the last step is smaller */
+    int ranks, neighbours;      /* that take part in the run, of them on this machine: set at first; 0: this one alone */
+    size_t micro_batch;         /* likewise: what rank 0 has chosen; 0: the option */
     bool rows_only;             /* set it before zf_setup_data to look at rows only: then what training needs may be more than there is */
     struct zf_memory_limits limits;
     struct zf_memory_plan plan;
@@ -74,6 +76,9 @@ void zf_setup_free(struct zf_setup *s);
 
 /* Marks what the patterns (shell-like, on names) match. A pattern that matches nothing is ZF_USAGE. */
 enum zf_status zf_setup_freeze(struct zf_params *p, const struct zf_strings *patterns, struct zf_err *e);
+
+/* What memory there is for this process: where others of the run are on the machine, its share. */
+void zf_setup_limits(const struct zf_setup *s, struct zf_memory_limits *out);
 
 /* A note to be shown before training. */
 void zf_setup_note(struct zf_setup *s, const char *where, const char *fmt, ...) __attribute__((format(printf, 3, 4)));

@@ -1,5 +1,6 @@
 /* The trainer as the session steers it: what a change of options means for its parts, and the commands that only it can do. */
 #include "core/run/steer.h"
+#include "core/run/orders.h"
 #include "core/run/load.h"
 #include "core/run/release.h"
 #include "core/run/sample.h"
@@ -49,6 +50,8 @@ enum zf_status zf_trainer_feed(struct zf_trainer *t, struct zf_err *e)
                                                        .first = first,
                                                        .count = s->total_rows > first ? s->total_rows - first : 0,
                                                        .step_rows = (uint64_t)o->batch_size,
+                                                       .rank = zf_world_rank(t->world),
+                                                       .ranks = zf_world_ranks(t->world),
                                                        .micro_batch = s->plan.micro_batch,
                                                        .room_tokens = s->plan.tokens,
                                                        .placed = t->loader_processor >= 0,
@@ -62,7 +65,7 @@ enum zf_status zf_steer_memory(const struct zf_trainer *t, const struct zf_polic
     struct zf_memory_request r = s->request;
     struct zf_memory_plan plan;
     r.micro_batch = s->plan.micro_batch;
-    zf_pipeline_measure(&r.halves, &s->params, policy, t->model.dtype);
+    zf_pipeline_measure_rank(&r.halves, &s->params, policy, t->model.dtype, zf_world_ranks(t->world));
     zf_memory_plan_make(&plan, &r, s->limits.least);
     return zf_memory_plan_check(&plan, &r, &s->limits, e);
 }
@@ -85,20 +88,16 @@ static enum zf_status check(void *ctx, const struct zf_options *now, const struc
 static enum zf_status apply(void *ctx, const struct zf_options *before, uint64_t from, struct zf_err *e)
 {
     struct zf_trainer *t = ctx;
-    int change;
     (void)from;
-    t->schedule = zf_schedule_of(t->o);
-    t->rule = zf_rule_of(t->o);
     t->plain.every = t->o->plain_every;
     if (before->update_interval) zf_pace_start(t);
-    struct zf_policy policy = zf_policy_of(t->o, t->model.dtype, t->pace.interval.now);
-    ZF_TRY(zf_pipeline_change(&t->pipeline, &policy, &t->rule, &change, e));
-    if (change) zf_pace_forget(t);
-    t->drains += change & ZF_CHANGE_DRAIN ? 1 : 0;
-    if (t->o->steps == before->steps) return ZF_OK;
-    t->setup->steps = (uint64_t)t->o->steps;
-    t->setup->total_rows = t->setup->steps * (uint64_t)t->o->batch_size;
-    return zf_trainer_feed(t, e);
+    json_t *changes = zf_orders_changes(before, t->o, t->pace.interval.now);
+    enum zf_status s = changes ? zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_CHANGE}, changes, e) : zf_fail_memory(e, "a change");
+    json_decref(changes);
+    ZF_TRY(s);
+    if (t->change) zf_pace_forget(t);
+    t->drains += t->change & ZF_CHANGE_DRAIN ? 1 : 0;
+    return ZF_OK;
 }
 
 static double rate(void *ctx, const struct zf_options *o, uint64_t step)
@@ -170,7 +169,7 @@ static enum zf_status act(void *ctx, const struct zf_command *c, char *text, siz
     } else if (c->id == ZF_CMD_sample) {
         s = zf_trainer_sample(t, c->word[0], text, room, e);
     } else if (c->id == ZF_CMD_select) {
-        zf_pipeline_reselect(&t->pipeline);
+        s = zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_SELECT}, NULL, e);
         snprintf(text, room, "each matrix selects anew at its next window start, from step %" PRIu64, t->step + 1);
     } else {
         s = zf_fail(e, ZF_DIFFERENT, c->row->name, "this version cannot do it");

@@ -6,6 +6,8 @@
 #include "core/config/run_cfg.h"
 #include "core/run/content.h"
 #include "core/run/locate.h"
+#include "core/run/orders.h"
+#include "core/run/ranks.h"
 #include "core/run/release.h"
 #include "core/run/save.h"
 #include "core/run/save_file.h"
@@ -197,7 +199,8 @@ static enum zf_status open_devices(struct zf_trainer *t, struct zf_err *e)
     bool gpu = t->o->device == ZF_DEVICE_CUDA;
     const char *name = zf_option_table[ZF_OPT_device].choices[t->o->device];
     t->loader_processor = zf_cores_loader(zf_cores(), threads);
-    ZF_TRY(zf_device_open(&t->device, name, &(struct zf_device_options){.threads = threads, .part = ZF_PART_COMPUTE}, e));
+    const struct zf_device_options own = {.threads = threads, .part = ZF_PART_COMPUTE, .number = gpu ? zf_ranks_gpu(t->world) : 0};
+    ZF_TRY(zf_device_open(&t->device, name, &own, e));
     if (!gpu && !zf_cores_apart(zf_cores(), threads)) return ZF_OK;
     const struct zf_device_options half = {.threads = threads, .part = gpu ? ZF_PART_BESIDE_GPU : ZF_PART_CPU_HALF};
     enum zf_status s = zf_device_open(&t->host, "host", &half, e);
@@ -210,6 +213,7 @@ static enum zf_status open_devices(struct zf_trainer *t, struct zf_err *e)
 static enum zf_status between_pieces(void *trainer, struct zf_err *e)
 {
     const struct zf_trainer *t = trainer;
+    ZF_TRY(zf_world_check(t->world, e));
     if (t->lock) return zf_lock_beat(t->lock, t->step, e);
     return t->stop && *t->stop ? zf_fail(e, ZF_STOPPED, t->run, "stopped while its checkpoint was read; nothing was changed") : ZF_OK;
 }
@@ -257,9 +261,18 @@ enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resum
     s->policy = zf_policy_of(o, s->dtype, t->pace.interval.now);
     t->schedule = zf_schedule_of(o);
     t->rule = zf_rule_of(o);
-    ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, NULL, &s->policy, &t->rule, e));
+    ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, t->comm, &s->policy, &t->rule, e));
+    zf_orders_take_masters(t);
     if (saved) ZF_TRY(zf_saved_state(&from->file, &t->pipeline, between_pieces, t, e));
     return zf_trainer_feed(t, e);
+}
+
+enum zf_status zf_trainer_open(struct zf_trainer *t, const struct zf_resume *from, struct zf_err *e)
+{
+    ZF_TRY(open_devices(t, e));
+    ZF_TRY(zf_ranks_open_comm(t, e));
+    zf_world_doing(t->world, t->step, "reading the model");
+    return zf_trainer_open_model(t, from, e);
 }
 
 /* Why a run ends, in words; NULL: it is done. */
@@ -437,6 +450,11 @@ static void broken_run(struct zf_trainer *t, struct zf_err *why)
         zf_record_end(t, "error", why->code);
         return;
     }
+    if (t->apart || zf_world_is_broken(t->world)) { /* its state is spread over ranks that do not come together any more */
+        zf_record_text(t, "note", "%s", next_start(t, next, sizeof next));
+        zf_record_end(t, "error", why->code);
+        return;
+    }
     bool whole = !t->half && !t->pipeline.torn;
     enum zf_status s = ZF_OK;
     if (!whole) t->save.wishes = 0; /* one that is under way has its own copy; another could not be begun */
@@ -458,27 +476,45 @@ static void broken_run(struct zf_trainer *t, struct zf_err *why)
     zf_record_end(t, "error", why->code);
 }
 
-static void close_trainer(struct zf_trainer *t)
+/* Lanes, and what they work with. Where they may wait for ranks that are gone they are left as they are: the process ends with them. */
+static void close_lanes(struct zf_trainer *t)
 {
-    zf_save_close(t);
-    zf_metrics_listen(t->metrics, NULL, NULL);
-    t->watch.listeners = 0;
-    zf_session_close(t->session); /* first: its clients have had the last line, and the socket goes while the lock is held */
+    if (t->apart || zf_world_is_broken(t->world)) return;
     zf_loader_stop(t->loader);
     zf_watch_close(t);
     zf_kept_free(t->kept);
     zf_pipeline_close(&t->pipeline);
     zf_model_close(&t->model);
+    zf_comm_close(t->comm);
     if (t->host) t->host->type->close(t->host);
     if (t->device) t->device->type->close(t->device);
+}
+
+void zf_trainer_close(struct zf_trainer *t)
+{
+    zf_ranks_unwatch(t);
+    if (!t->apart && !zf_world_is_broken(t->world)) zf_save_close(t);
+    zf_metrics_listen(t->metrics, NULL, NULL);
+    t->watch.listeners = 0;
+    zf_session_close(t->session); /* first: its clients have had the last line, and the socket goes while the lock is held */
+    close_lanes(t);
     zf_journal_close(t->journal);
     zf_metrics_close(t->metrics);
     if (t->log) fclose(t->log);
     zf_lock_release(t->lock);
     if (t->place >= 0) close(t->place);
     zf_pace_close(t);
+    free(t->norm);
     free(t->exported);
     free(t->best.path);
+}
+
+/* The others are told how it ends, and end with it. After an end that they know of already: nothing. */
+static void end_together(struct zf_trainer *t, const struct zf_train_how *how, enum zf_status s)
+{
+    struct zf_err ignored;
+    if (!t->world || t->apart || zf_world_is_broken(t->world)) return;
+    *how->together = !zf_order(t, (struct zf_ordered){.kind = ZF_ORDER_END, .number = s}, NULL, &ignored);
 }
 
 /* A run whose result has no room on the disk is better not begun. */
@@ -521,16 +557,20 @@ static void watch_gpu(struct zf_trainer *t)
 static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const char *run, const struct zf_run_identity *who,
                             const struct zf_resume *resume, const char *asked, const struct zf_train_how *how, struct zf_err *e)
 {
-    struct zf_trainer t = {.setup = setup, .o = o, .stop = how->stop, .usr1 = how->usr1, .run = run, .resume = resume, .place = -1};
+    struct zf_trainer t = {
+        .setup = setup, .o = o, .stop = how->stop, .usr1 = how->usr1, .run = run, .resume = resume, .place = -1, .world = how->world};
     t.started = t.save.at = zf_clock();
     t.deadline.began = how->began;
     enum zf_end end = ZF_END_DONE;
     char unheard[768] = "";
     zf_plain_init(&t.plain, STDOUT_FILENO, o->plain_every);
     enum zf_status s = check_disk(setup, run, e);
-    if (!s) s = open_devices(&t, e);
-    if (!s) s = zf_trainer_open_model(&t, resume, e); /* all memory is taken before anything is written */
+    if (!s) s = zf_ranks_begin(t.world, setup, resume, e);
+    if (!s) s = zf_trainer_open(&t, resume, e); /* all memory is taken before anything is written */
+    if (!s) s = zf_ranks_compare(&t, e);
+    bool met = !s;
     if (!s) s = open_run(&t, who, asked, how->take_over, e);
+    zf_ranks_watch(&t);
     if (!s) s = zf_steer_open(&t, o, unheard, sizeof unheard, e);
     if (!s && resume) s = zf_resume_commands(resume, &t, e);
     zf_hf_close(&setup->hf); /* the weights are copied: their files need not stay mapped */
@@ -551,7 +591,7 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
         zf_watch_open(&t);
         watch_gpu(&t);
         t.profile.data_cpu = setup->data_cpu;
-        s = zf_trainer_loop(&t, &end, e);
+        s = zf_ranks_why(&t, zf_trainer_loop(&t, &end, e), e);
         zf_gpu_watch_stop(t.gpu);
         t.gpu = NULL;
         zf_record_profile(&t);
@@ -561,7 +601,8 @@ static enum zf_status train(struct zf_setup *setup, struct zf_options *o, const 
         else if (s != ZF_BUSY)
             broken_run(&t, e);
     }
-    close_trainer(&t);
+    if (met) end_together(&t, how, s);
+    zf_trainer_close(&t);
     return s;
 }
 
@@ -603,7 +644,7 @@ enum zf_status zf_train_note_rate(struct zf_setup *s, const struct zf_resume *r,
 
 enum zf_status zf_train_run(struct zf_options *o, const struct zf_train_how *how, struct zf_err *e)
 {
-    struct zf_setup setup = {0};
+    struct zf_setup setup = {.ranks = how->world ? zf_world_ranks(how->world) : 0, .neighbours = zf_world_place(how->world).ranks};
     struct zf_run_identity who;
     struct zf_resume resume = {0};
     char *model = NULL, *data = NULL, *asked = zf_options_text(o);

@@ -3,15 +3,18 @@
 #define ZF_RUN_TRAIN_H
 
 #include "core/run/setup.h"
+#include "core/world/world.h"
 
 struct zf_train_how {
-    const volatile int *stop;                    /* becomes nonzero when a signal asks to end */
+    volatile int *stop;                          /* becomes nonzero when a signal asks to end */
     const volatile int *usr1;                    /* another value than before: a checkpoint is asked for */
     double began;                                /* clock: when the program was started */
     const char *checkpoint;                      /* to go on from; NULL: the newest that is whole */
     bool take_over;                              /* from a trainer on another machine, whatever its state */
     void (*started)(void *ctx, const char *run); /* once the run exists; what stdout says from then on is trainer.log's. May be NULL */
     void *ctx;
+    struct zf_world *world; /* the other ranks, of which this is rank 0; NULL: there are none */
+    bool *together;         /* with it: set when all have been told how the run ends */
 };
 
 /* The run of these options, whatever state its directory is in: starts it, goes on with it, or says that it is over. ZF_STOPPED,

@@ -20,6 +20,9 @@
 #include "core/telemetry/eta.h"
 #include "core/telemetry/metrics.h"
 #include "core/telemetry/plain.h"
+#include "core/world/world.h"
+
+#include <stdatomic.h>
 
 /* What the weights are of. Drains count from 1, so that a zeroed one is no moment. */
 struct zf_moment {
@@ -32,6 +35,25 @@ struct zf_save_wish {
     char name[256];
     bool named;
     uint64_t ticket; /* whose answer waits for it; 0: nobody's */
+};
+
+/* What a step was like, for its line. */
+struct zf_step_record {
+    uint64_t step, first_row, last_row, tokens, label_tokens;
+    double loss, seconds, rate;
+    double eta; /* seconds; below 0: not known yet */
+    struct zf_step_norm norm;
+};
+
+struct zf_valid_record {
+    double loss;
+    uint64_t tokens;                 /* targets */
+    struct zf_choices_found choices; /* records 0: without `choices` */
+};
+
+/* Of a parameter's gradient after a step: summed over micro-batches and ranks, before clipping. */
+struct zf_norm {
+    double squares, most;
 };
 
 struct zf_trainer {
@@ -55,6 +77,22 @@ struct zf_trainer {
     struct zf_plain plain;
     FILE *log;      /* RUN/trainer.log; NULL: it could not be opened */
     double started; /* clock: the run's, as if there had been no time between attempts */
+
+    struct zf_world *world; /* the other ranks; NULL: this is the only one. Where it is not rank 0's, what is rank 0's alone is NULL */
+    struct zf_comm *comm;   /* what their pipelines say to each other */
+    atomic_bool ended;      /* the journal says how the run ends, or is about to */
+    const struct load *loading; /* load.c's */
+    struct {                    /* orders.c's: how this rank gives them, where they go, whether they went there */
+        enum zf_status (*of)(void *ctx, const struct zf_param *p, float *out, bool *elsewhere, struct zf_err *e);
+        float *out;
+        bool elsewhere;
+    } masters;
+    bool apart;             /* an order has failed in its middle: ranks may be anywhere */
+    bool may_end;           /* the step's last micro-batch may begin, and all ranks know it */
+    int change;             /* the newest change of the pipeline: enum zf_policy_change */
+    struct zf_step_record record;  /* of the newest step */
+    struct zf_valid_record valid;  /* of the newest validation */
+    struct zf_norm *norm;          /* [params] of the newest gradients that were looked at; owned */
 
     struct zf_device *device;
     struct zf_device *host; /* of the CPU half, where it has cores of its own; NULL: the same */
@@ -93,6 +131,7 @@ struct zf_trainer {
         uint64_t failed, again;                   /* steps to wait after a failure; when it is tried again. 0: the last one succeeded */
         double again_at;                          /* clock: or then, if steps are long */
         int heard;                                /* of usr1 */
+        struct zf_saving *together;               /* the one that all ranks write now */
         struct zf_saving *now;                    /* the one that is being written while training goes on; NULL: none */
         struct zf_state_memory memory;            /* its copies; kept for the next one */
         struct zf_save_wish wish[ZF_SAVE_WISHES]; /* [wishes]: what waits for its turn */
@@ -128,20 +167,6 @@ static inline bool zf_trainer_is_now(const struct zf_trainer *t, const struct zf
     return m->step == t->step && m->drains == t->drains;
 }
 
-/* What a step was like, for its line. */
-struct zf_step_record {
-    uint64_t step, first_row, last_row, tokens, label_tokens;
-    double loss, seconds, rate;
-    double eta; /* seconds; below 0: not known yet */
-    struct zf_step_norm norm;
-};
-
-struct zf_valid_record {
-    double loss;
-    uint64_t tokens;                 /* targets */
-    struct zf_choices_found choices; /* records 0: without `choices` */
-};
-
 /* loop.c */
 enum zf_end { ZF_END_DONE, ZF_END_PATIENCE, ZF_END_SIGNAL, ZF_END_COMMAND, ZF_END_TIME, ZF_END_NONFINITE };
 enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf_err *e);
@@ -149,6 +174,9 @@ enum zf_status zf_trainer_loop(struct zf_trainer *t, enum zf_end *end, struct zf
 enum zf_status zf_trainer_between(void *trainer, struct zf_err *e);
 enum zf_status zf_trainer_validate(struct zf_trainer *t, double *loss, struct zf_err *e);
 enum zf_status zf_trainer_export(struct zf_trainer *t, bool best, struct zf_err *e);
+/* Devices, what ranks say to each other, model, pipeline, loader; and all of it back. train.c. */
+enum zf_status zf_trainer_open(struct zf_trainer *t, const struct zf_resume *from, struct zf_err *e);
+void zf_trainer_close(struct zf_trainer *t);
 /* Model, pipeline and loader, under the options of now: in the state that is in `from`, or of a run that begins (NULL). train.c. */
 enum zf_status zf_trainer_open_model(struct zf_trainer *t, const struct zf_resume *from, struct zf_err *e);
 /* The model with room for everything, without weights: what that takes of the device is taken first. train.c. */
@@ -174,7 +202,7 @@ void zf_record_start(struct zf_trainer *t);
 void zf_record_step(struct zf_trainer *t, const struct zf_step_record *r);
 void zf_record_valid(struct zf_trainer *t, const struct zf_valid_record *r);
 void zf_record_channels(struct zf_trainer *t); /* channels.c: `select` and `score` lines of a step that counts */
-void zf_record_norms(struct zf_trainer *t);
+enum zf_status zf_record_norms(struct zf_trainer *t, struct zf_err *e);
 /* kind: "note", "warning", "error". Goes everywhere. */
 void zf_record_text(struct zf_trainer *t, const char *kind, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 void zf_record_said(struct zf_trainer *t, const char *kind, const char *text); /* to stdout and trainer.log alone */

@@ -53,8 +53,10 @@ void zf_metrics_write(struct zf_metrics *m, json_t *stolen)
 void zf_metrics_listen(struct zf_metrics *m, void (*fn)(void *ctx, const char *line, size_t size), void *ctx)
 {
     if (!m) return;
+    pthread_mutex_lock(&m->lock);
     m->listener = fn;
     m->ctx = ctx;
+    pthread_mutex_unlock(&m->lock);
 }
 
 uint64_t zf_metrics_size(const struct zf_metrics *m)

@@ -127,6 +127,28 @@ const struct zf_core_map *zf_cores(void)
     return &here.map;
 }
 
+void zf_core_map_share(struct zf_core_map *map, int rank, int ranks)
+{
+    int all = map->cores, from = all * rank / ranks, to = all * (rank + 1) / ranks;
+    double quota = map->quota > 0 ? map->quota / ranks : 0;
+    if (ranks < 2) return;
+    if (all >= ranks) {
+        memmove(map->core, map->core + from, (size_t)(to - from) * sizeof *map->core);
+        map->cores = to - from;
+        map->processors = map->processors * map->cores / all;
+        finish(map, quota);
+        return;
+    }
+    if (!map->loose[0]) snprintf(map->loose, sizeof map->loose, "%d ranks share %d core%s", ranks, all, all == 1 ? "" : "s");
+    map->count = 1;
+}
+
+void zf_cores_share(int rank, int ranks)
+{
+    zf_cores();
+    zf_core_map_share(&here.map, rank, ranks);
+}
+
 static enum zf_core_use use_of(int i, enum zf_core_split split)
 {
     bool half = split == ZF_CORES_BESIDE_GPU ? i > 1 : i % CPU_HALF_EVERY == CPU_HALF_EVERY - 1;

@@ -192,6 +192,47 @@ static void whatever_the_timing(void **state)
     fake.delay = 0;
 }
 
+/* Each rank takes its share of every step, in order, and knows the figures of the whole; one without rows has a row without targets. */
+static void shares_of_ranks(void **state)
+{
+    (void)state;
+    const struct zf_dataset data = {.rows = 97};
+    for (int ranks = 1; ranks <= 5; ranks++)
+        for (int rank = 0; rank < ranks; rank++) {
+            struct zf_loader_options o = {.data = &data,
+                                          .first = 3,
+                                          .count = 41,
+                                          .step_rows = 7,
+                                          .rank = rank,
+                                          .ranks = ranks,
+                                          .micro_batch = 2,
+                                          .room_tokens = 2 * LONGEST};
+            struct zf_loader *l;
+            struct zf_err e = {0};
+            assert_int_equal(zf_loader_start(&l, &o, &e), ZF_OK);
+            for (uint64_t first = 3; first < 44; first += 7) {
+                uint64_t rows = 44 - first < 7 ? 44 - first : 7, from = first + rows * (uint64_t)rank / (uint64_t)ranks,
+                         to = first + rows * ((uint64_t)rank + 1) / (uint64_t)ranks, tokens = 0, labels = 0;
+                const struct zf_load *load;
+                for (uint64_t p = first; p < first + rows; p++) tokens += row_length(p), labels += row_labels(p);
+                bool idle = from == to;
+                for (uint64_t at = idle ? first : from, end = idle ? first + 1 : to; at < end; at += 2) {
+                    size_t n = end - at < 2 ? end - at : 2, token = 0, segment = 0;
+                    assert_int_equal(zf_loader_next(l, &load, &e), ZF_OK);
+                    assert_non_null(load);
+                    assert_int_equal(load->tokens, tokens);
+                    assert_int_equal(load->label_tokens, labels);
+                    assert_int_equal(load->begins, at == (idle ? first : from));
+                    assert_int_equal(load->ends, at + n == end);
+                    for (size_t i = 0; !idle && i < n; i++) check_row(&load->batch, &token, &segment, at + i);
+                    for (size_t i = 0; idle && i < load->batch.tokens; i++) assert_int_equal(load->batch.target[i], -1);
+                    if (idle) assert_int_equal(load->batch.label_tokens, 0);
+                }
+            }
+            zf_loader_stop(l);
+        }
+}
+
 /* More rows side by side than their places are read at once. */
 static void one_long_step(void **state)
 {
@@ -361,6 +402,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whatever_the_timing),
+        cmocka_unit_test(shares_of_ranks),
         cmocka_unit_test(one_long_step),
         cmocka_unit_test(nothing),
         cmocka_unit_test(no_labels),

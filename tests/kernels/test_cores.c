@@ -359,10 +359,34 @@ static void blocks_follow_the_decision(void **state)
     if (told && allowed) assert_int_equal(policy == HWLOC_MEMBIND_INTERLEAVE, spread);
 }
 
+/* Ranks on one machine: each core is one rank's; with fewer cores than ranks all have all of them, unpinned. */
+static void shared_among_ranks(void **state)
+{
+    (void)state;
+    for (int ranks = 1; ranks <= 9; ranks++) {
+        int seen = 0;
+        for (int rank = 0; rank < ranks; rank++) {
+            struct zf_core_map one = {.cores = 8, .count = 8, .processors = 16, .nodes = 1};
+            for (int i = 0; i < 8; i++) one.core[i] = (struct zf_core){.processor = i};
+            zf_core_map_share(&one, rank, ranks);
+            if (ranks > 8) {
+                assert_int_equal(one.cores, 8);
+                assert_int_equal(one.count, 1);
+                assert_true(one.loose[0]);
+                continue;
+            }
+            assert_int_equal(one.count, one.cores);
+            for (int i = 0; i < one.cores; i++) assert_int_equal(one.core[i].processor, seen++);
+        }
+        assert_int_equal(seen, ranks > 8 ? 0 : 8);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_core),
+        cmocka_unit_test(shared_among_ranks),
         cmocka_unit_test(threads_of_a_run),
         cmocka_unit_test(two_and_three_cores),
         cmocka_unit_test(four_cores_with_siblings),

@@ -49,7 +49,7 @@ static void restore(const struct kept *k, struct run *r, size_t rows)
 {
     struct zf_state s;
     json_t *facts = json_loads(k->facts, 0, NULL);
-    ok(zf_state_shape(&r->pipeline, facts, &e));
+    ok(zf_state_shape(&r->pipeline, facts, NULL, NULL, &e));
     json_decref(facts);
     ok(zf_state_open(&s, &r->pipeline, &e));
     assert_int_equal(s.count, k->count);
