@@ -151,7 +151,7 @@ static enum zf_status restore(struct zf_trainer *t, struct zf_kept *k, struct zf
     struct zf_state s;
     ZF_TRY(zf_trainer_open_blank(t, e));
     ZF_TRY(zf_pipeline_open(&t->pipeline, &t->model, t->host, NULL, &k->policy, &t->rule, e));
-    ZF_TRY(zf_state_shape(&t->pipeline, k->facts, e));
+    ZF_TRY(zf_state_shape(&t->pipeline, k->facts, NULL, NULL, e)); /* lists are what ranks read */
     ZF_TRY(zf_state_open(&s, &t->pipeline, e));
     enum zf_status failed =
         s.count == k->count ? ZF_OK : zf_fail(e, ZF_FORMAT, NULL, "the state has %zu pieces, and had %zu", s.count, k->count);
