@@ -218,7 +218,7 @@ def only_export(folder):
 
 
 def last_step(folder):
-    return metrics(folder, "step")[-1]["step"]
+    return metrics(folder, "step", whole=False)[-1]["step"]
 
 
 def kill_what_is_left(folder):

@@ -34,7 +34,7 @@ static void test_i5_schedules(void **state)
             struct result y = {0};
             char what[600];
             struct run_options how = {.dtype = dtype, .threads = 1 + schedule / 3 % 3, .jitter = (uint64_t)++schedule};
-            if (left_out((size_t)schedule, 4)) continue;
+            if (left_out((size_t)schedule, 7)) continue;
             slow_streams(schedule);
             snprintf(what, sizeof what, "%s, schedule %d", POLICIES[i], schedule);
             zf_pipeline_grain = grains[schedule % 3];

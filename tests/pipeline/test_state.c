@@ -139,7 +139,7 @@ static void stopped(const struct source *s, const char *options, const char *cha
 static void everywhere(const char *options, const char *changes, size_t turn)
 {
     for (int d = 0; d < 3; d++) {
-        if (left_out((size_t)d + turn, 3)) continue;
+        if (left_out((size_t)d + turn, 5)) continue;
         struct source s;
         struct result x = {0};
         struct run_options how = {.dtype = d ? ZF_BF16 : ZF_F32, .threads = 2, .stochastic = d == 2};
@@ -161,7 +161,7 @@ static void test_i6_every_policy_after_every_step(void **state)
 {
     (void)state;
     for (size_t i = 0; i < POLICY_COUNT; i++)
-        if (!left_out(i, 2)) everywhere(POLICIES[i], NULL, i);
+        if (!left_out(i, 4)) everywhere(POLICIES[i], NULL, i);
 }
 
 static void test_i6_with_changes(void **state)
