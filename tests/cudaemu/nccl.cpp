@@ -538,8 +538,10 @@ ncclResult_t ncclGroupEnd(void)
         if (ncclResult_t r = f()) rc = r;
     for (auto &t : *joining) t.join();
     if (int failed = joined_badly.exchange(0)) rc = (ncclResult_t)failed;
-    joining->clear();
-    deferred->clear();
+    delete joining; /* a thread that ends leaves nothing */
+    delete deferred;
+    joining = nullptr;
+    deferred = nullptr;
     return rc;
 }
 
