@@ -29,10 +29,8 @@ static const struct library {
 static bool has(const struct library *l)
 {
     if (dlsym(RTLD_DEFAULT, l->function)) return true;
-    void *handle = dlopen(l->file, RTLD_LAZY | RTLD_LOCAL);
-    bool found = handle && dlsym(handle, l->function);
-    if (handle) dlclose(handle);
-    return found;
+    void *handle = dlopen(l->file, RTLD_LAZY | RTLD_LOCAL); /* stays: such libraries leave memory behind when they are closed */
+    return handle && dlsym(handle, l->function);
 }
 
 static void add_missing(char *missing, size_t size, const char *what, const char *how)
