@@ -132,7 +132,9 @@ static void a_missing_wait_is_a_race(void **state)
         child_run(&c, NULL, run, &left_out);
         bool found = c.status && strstr(c.text, "WARNING: ThreadSanitizer: data race");
         bool named = strstr(c.text, left_out >= FOR_THE_STAGING ? "test_order.c" : "elementwise.cu");
-        print_message("without the wait %s: %s\n", wait_name[left_out], found && named ? "a race" : "NOT FOUND");
+        /* the lane's thread may launch the copy when all has been read and what comes after it orders the two: then the values tell */
+        if (left_out == FOR_THE_RESULT && c.status && strstr(c.text, "wrong sums")) found = named = true;
+        print_message("without the wait %s: %s\n", wait_name[left_out], found && named ? "found" : "NOT FOUND");
         if (!found || !named) fail_msg("status %#x, said: %s", c.status, c.text);
     }
 }
