@@ -128,14 +128,17 @@ static void a_missing_wait_is_a_race(void **state)
     skip(); /* values tell by luck alone */
 #endif
     for (enum wait left_out = FOR_THE_UPLOAD; left_out <= FOR_THE_RESULT; left_out++) {
+        bool of_host = left_out >= FOR_THE_STAGING, found = false;
         struct child c;
-        child_run(&c, NULL, run, &left_out);
-        bool found = c.status && strstr(c.text, "WARNING: ThreadSanitizer: data race");
-        bool named = strstr(c.text, left_out >= FOR_THE_STAGING ? "test_order.c" : "elementwise.cu");
-        /* the lane's thread may launch the copy when all has been read and what comes after it orders the two: then the values tell */
-        if (left_out == FOR_THE_RESULT && c.status && strstr(c.text, "wrong sums")) found = named = true;
-        print_message("without the wait %s: %s\n", wait_name[left_out], found && named ? "found" : "NOT FOUND");
-        if (!found || !named) fail_msg("status %#x, said: %s", c.status, c.text);
+        for (int i = 0; i < 5 && !found; i++) {
+            child_run(&c, i ? slow : NULL, run, &left_out);
+            bool raced =
+                strstr(c.text, "WARNING: ThreadSanitizer: data race") && strstr(c.text, of_host ? "test_order.c" : "elementwise.cu");
+            /* what the host issues next may order its own access with what the lane's thread then launches: there the values tell */
+            found = c.status && (raced || (of_host && strstr(c.text, "wrong sums")));
+        }
+        print_message("without the wait %s: %s\n", wait_name[left_out], found ? "found" : "NOT FOUND");
+        if (!found) fail_msg("status %#x, said: %s", c.status, c.text);
     }
 }
 
